@@ -1,0 +1,70 @@
+"""The contract between an algorithm and the placement that drives it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparkdml.algorithms.problem import Problem
+from sparkdml.core import Stop, Update
+from sparkdml.data.block import Block
+
+
+class State(Protocol):
+    """What an algorithm keeps on the parameter side: a dataclass of arrays and numbers.
+
+    It is never changed in place, so that it can be written as a checkpoint, replicated, and replayed.
+    """
+
+    @property
+    def coef(self) -> np.ndarray:
+        """What workers see in the next round, in the problem's own coordinates."""
+
+    @property
+    def best(self) -> np.ndarray:
+        """The answer if the fit ended now."""
+
+    @property
+    def stop(self) -> Stop | None:
+        """Set when the fit is over."""
+
+    @property
+    def objective(self) -> float:
+        """The objective at ``best``."""
+
+    @property
+    def gradient_norm(self) -> float:
+        """The Euclidean norm of the gradient at ``best``."""
+
+    @property
+    def iteration(self) -> int:
+        """Accepted steps so far (a line search may need several rounds for one step)."""
+
+
+class Algorithm(ABC):
+    """Three pure functions. An algorithm never learns where coefficients live.
+
+    ``problem`` is constant through a fit and is passed in, not kept in the state, so that a checkpoint holds only
+    what changes.
+    """
+
+    @abstractmethod
+    def init(self, problem: Problem, coef: np.ndarray) -> Any:
+        """The first :class:`State`, starting from ``coef``."""
+
+    @abstractmethod
+    def work(
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Any, clock: int
+    ) -> tuple[Update, Any]:
+        """On a worker: what its rows (``blocks``) say about ``coef``.
+
+        Returns the update, which is added to those of the other workers, and the worker's memory for the next
+        round (None where it needs none). ``clock`` counts the worker's rounds.
+        """
+
+    @abstractmethod
+    def advance(self, problem: Problem, state: Any, total: Update) -> Any:
+        """On the parameter side: the next state, given the sum of all updates."""

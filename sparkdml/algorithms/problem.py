@@ -1,0 +1,95 @@
+"""What is minimised, and in which coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparkdml.core import Update
+from sparkdml.losses.base import Loss
+from sparkdml.penalties.base import Penalty
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Standardisation that never touches the rows.
+
+    ``mean`` and ``inverse_std`` have shape (d, 1). A constant feature has ``inverse_std`` 0: its coefficient is 0.
+    """
+
+    mean: np.ndarray
+    inverse_std: np.ndarray
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``F(c) = 1/W * sum_i w_i * loss(x_i' coefficients + intercept, y_i) + penalty(scaled coefficients)``.
+
+    Algorithms work on one flat vector ``c`` of (d * K) scaled coefficients, feature-major, and K centred
+    intercepts when ``fit_intercept``: ``c_jk = coefficient_jk * std_j``, and the intercept is the margin at the
+    mean row. In these coordinates columns have mean 0 and variance 1, without one stored value being changed.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    scaling: Scaling
+    fit_intercept: bool
+    weight_sum: float
+
+    @property
+    def features(self) -> int:
+        return self.scaling.mean.shape[0]
+
+    @property
+    def size(self) -> int:
+        """Length of the flat vector."""
+        return (self.features + self.fit_intercept) * self.loss.outputs
+
+    def split(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Views of the scaled coefficients (d, K) and the centred intercepts (K,) or ()."""
+        shape = (self.features, self.loss.outputs)
+        count = shape[0] * shape[1]
+        return c[:count].reshape(shape), c[count:]
+
+    def to_raw(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (d, K) and intercepts (K,) for the features as they are stored."""
+        scaled, centred = self.split(c)
+        coefficients = scaled * self.scaling.inverse_std
+        if not self.fit_intercept:
+            return coefficients, np.zeros(self.loss.outputs)
+        return coefficients, centred - self.scaling.mean[:, 0] @ coefficients
+
+    def from_raw(self, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`to_raw`; coefficients of constant features are dropped."""
+        std = np.divide(
+            1.0,
+            self.scaling.inverse_std,
+            out=np.zeros_like(self.scaling.inverse_std),
+            where=self.scaling.inverse_std > 0,
+        )
+        scaled = (coefficients * std).ravel()
+        if not self.fit_intercept:
+            return scaled
+        return np.concatenate([scaled, intercepts + self.scaling.mean[:, 0] @ coefficients])
+
+    def evaluate(self, c: np.ndarray, total: Update) -> tuple[float, np.ndarray]:
+        """Objective and gradient at ``c`` from the sums over all rows (``optim.gradient``)."""
+        scaled, _ = self.split(c)
+        slope_sum = np.asarray(total["slope_sum"])
+        raw_gradient = np.asarray(total["gradient"])
+        if self.fit_intercept:
+            raw_gradient = raw_gradient - self.scaling.mean * slope_sum
+        gradient = raw_gradient * self.scaling.inverse_std / self.weight_sum
+        gradient += self.penalty.gradient(scaled)
+        value = float(total["loss"]) / self.weight_sum + self.penalty.value(scaled)
+        if not self.fit_intercept:
+            return value, gradient.ravel()
+        return value, np.concatenate([gradient.ravel(), slope_sum / self.weight_sum])
+
+    def curvature(self) -> np.ndarray:
+        """An estimate of the Hessian's diagonal, shape (size,): it preconditions the first steps."""
+        shape = (self.features, self.loss.outputs)
+        coefficients = np.broadcast_to(self.loss.curvature + self.penalty.curvature(), shape)
+        intercepts = np.full(self.fit_intercept * self.loss.outputs, self.loss.curvature)
+        return np.concatenate([coefficients.ravel(), intercepts])

@@ -1,0 +1,51 @@
+"""Small values that every layer shares: why a fit stopped, and what a round cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+#: What workers send: named arrays and scalars that add up (a commutative monoid).
+Update = dict[str, "np.ndarray | float"]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a fit ended. ``remedy`` says what to change, and is empty where nothing is wrong."""
+
+    reason: str  # converged | max_rounds | diverged | stalled
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one worker spent in one round: seconds of computing, rows read."""
+
+    compute_seconds: float = 0.0
+    rows: int = 0
+
+    def merge(self, other: Tally) -> Tally:
+        """Workers run side by side: the slowest one sets the time, rows add up."""
+        return Tally(
+            max(self.compute_seconds, other.compute_seconds),
+            self.rows + other.rows,
+        )
+
+
+def add_updates(into: Update, other: Update) -> Update:
+    """``into + other``; arrays of ``into`` are reused."""
+    assert into.keys() == other.keys()
+    for name, value in other.items():
+        if isinstance(value, np.ndarray):
+            into[name] += value
+        else:
+            into[name] = into[name] + value
+    return into
+
+
+def payload_bytes(values: Mapping[str, np.ndarray | float]) -> int:
+    """Bytes of the numbers themselves, without the envelope they travel in."""
+    return sum(v.nbytes if isinstance(v, np.ndarray) else 8 for v in values.values())

@@ -1,0 +1,66 @@
+"""All that Spark keeps of a partition's rows: where its block files are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparkdml.data.statistics import Statistics
+from sparkdml.data.store import FileSpec, open_arrays, remove_directory
+
+
+@dataclass(frozen=True)
+class Handle:
+    """One partition's rows on disk: all that Spark keeps of them."""
+
+    dataset: str
+    partition: int
+    host: str
+    features: int
+    digest: int
+    blocks: tuple[FileSpec, ...] = ()
+    statistics: FileSpec | None = None
+    scalars: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(block.size for block in self.blocks)
+
+    @property
+    def directories(self) -> set[str]:
+        files = [*self.blocks, *([self.statistics] if self.statistics else [])]
+        return {str(Path(file.path).parent) for file in files}
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Handle:
+        fields: dict[str, Any] = json.loads(bytes(data))
+        fields["blocks"] = tuple(FileSpec.from_json(block) for block in fields["blocks"])
+        if fields["statistics"]:
+            fields["statistics"] = FileSpec.from_json(fields["statistics"])
+        return cls(**fields)
+
+
+def read_statistics(handle: Handle) -> Statistics:
+    assert handle.statistics is not None
+    arrays = {name: array.copy() for name, array in open_arrays(handle.statistics).items()}
+    return Statistics(
+        features=handle.features,
+        digest=handle.digest,
+        rows=int(handle.scalars["rows"]),
+        weight_sum=handle.scalars["weight_sum"],
+        weight_square_sum=handle.scalars["weight_square_sum"],
+        **arrays,
+    )
+
+
+def remove(handles: Iterable[Handle]) -> None:
+    """Remove the files of ``handles`` on this host."""
+    for handle in handles:
+        for directory in handle.directories:
+            remove_directory(directory)

@@ -1,0 +1,164 @@
+"""Parquet files read by the tasks themselves, without the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from sparkdml.data.reader import Columns
+
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows ``start`` to ``stop`` of one row group."""
+
+    path: str
+    row_group: int
+    start: int
+    stop: int
+
+
+def find_files(path: str) -> list[str]:
+    """The Parquet files at ``path`` (a file or a folder; local, or any URI that pyarrow opens)."""
+    filesystem, root = pafs.FileSystem.from_uri(_uri(path))
+    info = filesystem.get_file_info(root)
+    if info.type == pafs.FileType.NotFound:
+        raise FileNotFoundError(f"no Parquet file or folder at {path}")
+    if info.type == pafs.FileType.File:
+        return [path]
+    found = filesystem.get_file_info(pafs.FileSelector(root, recursive=True))
+    names = sorted(
+        item.path
+        for item in found
+        if item.type == pafs.FileType.File
+        and item.size
+        and not any(part.startswith(("_", ".")) for part in item.path[len(root) :].split("/") if part)
+    )
+    if not names:
+        raise FileNotFoundError(f"the folder {path} holds no Parquet files")
+    scheme = path.split("://", 1)[0] + "://" if "://" in path else ""
+    return [name if not scheme or "://" in name else scheme + name for name in names]
+
+
+def _uri(path: str) -> str:
+    if "://" in path or path.startswith("file:"):
+        return path
+    import os
+
+    return "file://" + os.path.abspath(path)
+
+
+def _open(path: str) -> pq.ParquetFile:
+    filesystem, name = pafs.FileSystem.from_uri(_uri(path))
+    return pq.ParquetFile(filesystem.open_input_file(name))
+
+
+def plan_splits(files: Sequence[str], parts: int) -> list[list[Split]]:
+    """Cut the files into at most ``parts`` lists of about equal numbers of rows, in file order.
+
+    A row group may be shared by two lists: each then decodes all of it and keeps its own rows.
+    """
+    groups: list[tuple[str, int, int]] = []
+    for file in files:
+        metadata = _open(file).metadata
+        groups += [(file, g, metadata.row_group(g).num_rows) for g in range(metadata.num_row_groups)]
+    total = sum(rows for _, _, rows in groups)
+    bounds = [total * k // parts for k in range(parts + 1)]
+    plan: list[list[Split]] = [[] for _ in range(parts)]
+    first = 0
+    for file, group, rows in groups:
+        for k in range(parts):
+            low, high = max(bounds[k], first), min(bounds[k + 1], first + rows)
+            if low < high:
+                plan[k].append(Split(file, group, low - first, high - first))
+        first += rows
+    return [splits for splits in plan if splits]
+
+
+def check_schema(file: str, features: str | Sequence[str], label: str, weight: str | None) -> None:
+    """Raise before any job if a column is absent or of a type that cannot be used."""
+    schema = _open(file).schema_arrow
+    names = [features] if isinstance(features, str) else list(features)
+    for name in [*names, label, *([weight] if weight else [])]:
+        if name not in schema.names:
+            raise ValueError(f"column '{name}' is not in {file}; it has {', '.join(schema.names)}")
+    for name in [label, *([weight] if weight else []), *([] if isinstance(features, str) else names)]:
+        if not _is_number(schema.field(name).type):
+            raise TypeError(f"column '{name}' is {schema.field(name).type}; it must be numeric")
+    if isinstance(features, str):
+        kind = schema.field(features).type
+        listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        if not (listed and _is_number(kind.value_type)) and not _is_vector(kind):
+            raise TypeError(
+                f"column '{features}' is {kind}; features must be lists of numbers, vectors as Spark writes them, "
+                "or several numeric columns"
+            )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind)) and {kind.field(i).name for i in range(kind.num_fields)} == {
+        "type", "size", "indices", "values",
+    }  # fmt: skip
+
+
+def read_batches(
+    splits: Sequence[Split], features: str | Sequence[str], columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """Batches as :class:`~sparkdml.data.reader.BatchReader` wants them."""
+    names = [features] if isinstance(features, str) else list(features)
+    wanted = [*names, columns.label, *([columns.weight] if columns.weight else [])]
+    for split in splits:
+        first = 0
+        for batch in _open(split.path).iter_batches(
+            BATCH_ROWS, row_groups=[split.row_group], columns=wanted
+        ):
+            low, high = max(split.start - first, 0), min(split.stop - first, batch.num_rows)
+            first += batch.num_rows
+            if low < high:
+                yield _arrange(batch.slice(low, high - low), features, columns)
+
+
+def _arrange(
+    batch: pa.RecordBatch, features: str | Sequence[str], columns: Columns
+) -> pa.RecordBatch:
+    arranged = {"label": batch.column(columns.label)}
+    if columns.weight:
+        arranged["weight"] = batch.column(columns.weight)
+    if not isinstance(features, str):
+        arranged["values"] = _stack([batch.column(name) for name in features])
+        return pa.RecordBatch.from_pydict(arranged)
+    column = batch.column(features)
+    if pa.types.is_struct(column.type):
+        size, indices, values = (pc.struct_field(column, part) for part in ("size", "indices", "values"))
+        arranged["size"] = size.fill_null(-1)
+        arranged["indices"] = indices
+        arranged["values"] = values
+    else:
+        arranged["values"] = column.cast(pa.list_(column.type.value_type))
+    return pa.RecordBatch.from_pydict(arranged)
+
+
+def _stack(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Several numeric columns as one list column; a null stays a null inside its list."""
+    rows, width = len(arrays[0]), len(arrays)
+    values = np.empty((rows, width))
+    mask = np.zeros((rows, width), bool)
+    for j, array in enumerate(arrays):
+        if array.null_count:
+            mask[:, j] = array.is_null().to_numpy(zero_copy_only=False)
+            array = array.fill_null(0)
+        values[:, j] = array.to_numpy(zero_copy_only=False)
+    flat = pa.array(values.ravel(), mask=mask.ravel() if mask.any() else None)
+    return pa.ListArray.from_arrays(np.arange(0, rows * width + 1, width, dtype=np.int32), flat)

@@ -1,0 +1,87 @@
+"""What one pass over the rows tells: weights, labels, and the moments of every feature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+#: The arrays of :class:`Statistics`, in the order in which they are stored.
+FEATURE_ARRAYS = ("mean", "m2", "nonzeros")
+
+
+@dataclass
+class Statistics:
+    """Mergeable statistics of weighted rows.
+
+    Attributes
+    ----------
+    rows : rows of non-zero weight.
+    weight_sum, weight_square_sum : ``sum w``, ``sum w^2``.
+    mean, m2 : float64 (features,): weighted mean, and ``sum w (x - mean)^2``.
+    nonzeros : float64 (features,): stored values other than 0.
+    histogram : float64 (classes,): weight of each label 0, 1, ... (empty unless labels are classes).
+    digest : a hash of the rows' values, weights and labels that does not depend on their order.
+    """
+
+    features: int
+    rows: int = 0
+    weight_sum: float = 0.0
+    weight_square_sum: float = 0.0
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    m2: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    nonzeros: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    histogram: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    digest: int = 0
+
+    def __post_init__(self) -> None:
+        for name in FEATURE_ARRAYS:
+            if len(getattr(self, name)) != self.features:
+                setattr(self, name, np.zeros(self.features))
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * (3 * self.features + len(self.histogram))
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Both sets of rows together, by the pairwise update of Chan, Golub & LeVeque (1983).
+
+        A column that is constant over all rows keeps a variance of exactly 0.
+        """
+        if other.rows == 0:
+            return self
+        if self.rows == 0:
+            return other
+        assert self.features == other.features
+        total = self.weight_sum + other.weight_sum
+        delta = other.mean - self.mean
+        self.mean = self.mean + delta * (other.weight_sum / total)
+        self.m2 = self.m2 + other.m2 + delta * delta * (self.weight_sum * other.weight_sum / total)
+        self.nonzeros = self.nonzeros + other.nonzeros
+        self.histogram = _add_ragged(self.histogram, other.histogram)
+        self.rows += other.rows
+        self.weight_sum = total
+        self.weight_square_sum += other.weight_square_sum
+        self.digest = (self.digest + other.digest) % 2**64
+        return self
+
+    @property
+    def std(self) -> np.ndarray:
+        """Unbiased standard deviation, by Spark's formula for weights that measure reliability.
+
+        ``sqrt(m2 / (W - sum w^2 / W))``; 0 where that denominator is not positive.
+        """
+        if self.weight_sum <= 0.0:
+            return np.zeros(self.features)
+        denominator = self.weight_sum - self.weight_square_sum / self.weight_sum
+        if denominator <= 0.0:
+            return np.zeros(self.features)
+        return np.sqrt(np.maximum(self.m2, 0.0) / denominator)
+
+
+def _add_ragged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if len(a) < len(b):
+        a, b = b, a
+    result = a.copy()
+    result[: len(b)] += b
+    return result

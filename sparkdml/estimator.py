@@ -1,0 +1,91 @@
+"""The template of every fit: check, prepare blocks, train, build the model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.problem import Problem
+from sparkdml.data.dataset import Dataset, from_dataframe
+from sparkdml.params import HasFeaturesCols, HasPlacement, HasProgress, PlainValues
+from sparkdml.placement import PLACEMENTS, Trained
+from sparkdml.report.fit_report import FitReport, fit_report
+from sparkdml.report.progress import progress_bar
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
+    """What estimators that train on blocks share. ``fit`` takes a DataFrame or a prepared ``Dataset``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._setDefault(placement="broadcast", progress=False)
+
+    def setFeaturesCols(self, value: list[str]) -> Any:
+        """Sets :py:attr:`featuresCols`."""
+        return self._set(featuresCols=value)
+
+    def setPlacement(self, value: str) -> Any:
+        """Sets :py:attr:`placement`."""
+        return self._set(placement=value)
+
+    def setProgress(self, value: bool) -> Any:
+        """Sets :py:attr:`progress`."""
+        return self._set(progress=value)
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise ValueError for parameters that cannot be honoured; called before any job."""
+
+    @abstractmethod
+    def _train(self, dataset: Dataset, ingest_seconds: float) -> Any:
+        """The fitted model."""
+
+    def _fit(self, dataset: DataFrame | Dataset) -> Any:
+        if self.getPlacement() not in PLACEMENTS:
+            raise ValueError(
+                f"placement='{self.getPlacement()}' is not known; it can be {', '.join(PLACEMENTS)}"
+            )
+        self._check()
+        with self._prepared(dataset) as (blocks, seconds):
+            return self._train(blocks, seconds)
+
+    @contextmanager
+    def _prepared(self, dataset: DataFrame | Dataset) -> Iterator[tuple[Dataset, float]]:
+        """Blocks, and the seconds that this fit spent on preparing them."""
+        if isinstance(dataset, Dataset):
+            yield dataset, 0.0
+            return
+        features: Any = self.getOrDefault("featuresCol")
+        if self.isSet(self.featuresCols):
+            features = self.getFeaturesCols()
+        weight = self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
+        label: str = self.getOrDefault("labelCol")
+        with from_dataframe(dataset, features, label, weight or None) as blocks:
+            yield blocks, blocks.ingest_seconds
+
+    def _run(
+        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset, rounds: int
+    ) -> Trained:
+        """Drive ``algorithm`` by the chosen placement; ``rounds`` is what a progress bar counts to."""
+        placement = PLACEMENTS[self.getPlacement()]()
+        with progress_bar(self.getProgress(), rounds) as on_round:
+            return placement.train(algorithm, problem, start, dataset, on_round)
+
+
+def report_of(trained: Trained, dataset: Dataset, ingest_seconds: float) -> FitReport:
+    """The model's report after :meth:`BlockEstimator._run`."""
+    return fit_report(
+        trained.state.stop,
+        trained.state.objective,
+        trained.history,
+        ingest_seconds,
+        dataset.stored_bytes,
+    )

@@ -1,0 +1,1 @@
+"""What one worker does with its own rows."""

@@ -1,0 +1,63 @@
+"""Loss and gradient over a worker's rows, in one read of the features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparkdml.core import Update, add_updates
+from sparkdml.data.block import Block
+from sparkdml.losses.base import Loss
+
+
+def loss_and_gradient(
+    loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray
+) -> Update:
+    """Sums over all rows of ``blocks``: the weighted loss and its derivatives.
+
+    Parameters
+    ----------
+    coefficients : float64 (d, K) and ``intercepts`` float64 (K,), for features as stored.
+
+    Returns
+    -------
+    ``loss`` (float), ``gradient`` (d, K), ``slope_sum`` (K,), the derivative by the intercepts.
+    """
+    total = empty_sums(coefficients.shape)
+    for block in blocks:
+        add_updates(total, _block_sums(loss, block, coefficients, intercepts))
+    return total
+
+
+def empty_sums(shape: tuple[int, ...]) -> Update:
+    """The sums over no rows; ``shape`` is (d, K)."""
+    return {"loss": 0.0, "gradient": np.zeros(shape), "slope_sum": np.zeros(shape[1])}
+
+
+def _block_sums(
+    loss: Loss, block: Block, coefficients: np.ndarray, intercepts: np.ndarray
+) -> Update:
+    value = 0.0
+    slope_sum = np.zeros(loss.outputs)
+    lanes = block.lanes(loss.outputs)
+    padded = np.zeros((block.features, lanes))
+    padded[:, : loss.outputs] = coefficients
+    gradient = np.zeros_like(padded)
+    # A chunk fits the core's cache, so the second use of its features (the gradient) does not reach memory again.
+    chunk_rows = block.chunk_rows(loss.outputs)
+    margins = np.empty((chunk_rows, loss.outputs))
+    slopes = np.empty_like(margins)
+    for start in range(0, block.rows, chunk_rows):
+        stop = min(start + chunk_rows, block.rows)
+        m, s = margins[: stop - start], slopes[: stop - start]
+        block.margins(start, stop, padded, m)
+        m += intercepts
+        value += loss.evaluate(m, block.labels[start:stop], block.weights[start:stop], s)
+        block.accumulate(start, stop, s, gradient)
+        slope_sum += s.sum(axis=0)
+    return {
+        "loss": value,
+        "gradient": gradient[:, : loss.outputs],
+        "slope_sum": slope_sum,
+    }

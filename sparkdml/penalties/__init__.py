@@ -1,0 +1,6 @@
+"""Penalties on the coefficients. See :class:`sparkdml.penalties.base.Penalty`."""
+
+from sparkdml.penalties.base import Penalty
+from sparkdml.penalties.l2 import L2
+
+__all__ = ["L2", "Penalty"]

@@ -1,0 +1,149 @@
+"""Coefficients live on the driver and are sent to the workers in each round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.problem import Problem
+from sparkdml.core import Tally, Update, add_updates, payload_bytes
+from sparkdml.data.combine import combine
+from sparkdml.data.dataset import Dataset, InputChangedError
+from sparkdml.data.handle import Handle
+from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+from sparkdml.placement.base import OnRound, Placement, Trained
+from sparkdml.placement.ship import Shipped, ship
+from sparkdml.report.history import History, Round
+from sparkdml.resources.threads import limit_threads
+
+#: Times in a row that lost block files may be built again within one round.
+MAX_REBUILDS = 5
+
+
+@dataclass
+class Contribution:
+    """What a round's tasks return; merged over partitions."""
+
+    update: Update | None
+    tally: Tally = Tally()
+    missing: tuple[int, ...] = ()
+    digests: dict[int, int] = field(default_factory=dict)
+
+    def merge(self, other: Contribution) -> Contribution:
+        update = self.update
+        if update is None or other.update is None:
+            update = update or other.update
+        else:
+            update = add_updates(update, other.update)
+        return Contribution(
+            update,
+            self.tally.merge(other.tally),
+            self.missing + other.missing,
+            {**self.digests, **other.digests},
+        )
+
+
+class Broadcast(Placement):
+    """One Spark job a round: coefficients go out, updates are summed on the way back, the driver advances.
+
+    The choice while a model fits the driver and a round's arithmetic outweighs the 40 ms of a Spark job.
+    """
+
+    def train(
+        self,
+        algorithm: Algorithm,
+        problem: Problem,
+        start: np.ndarray,
+        dataset: Dataset,
+        on_round: OnRound | None = None,
+    ) -> Trained:
+        history = History()
+        state = algorithm.init(problem, start)
+        with ship(dataset.context, problem, 16 * problem.features) as problem_there:
+            while state.stop is None:
+                clock = len(history.rounds)
+                began = time.perf_counter()
+                total = self._round(algorithm, problem_there, state.coef, clock, dataset)
+                assert total.update is not None
+                summed = time.perf_counter()
+                state = algorithm.advance(problem, state, total.update)
+                done = Round(
+                    round=clock,
+                    iteration=state.iteration,
+                    objective=state.objective,
+                    gradient_norm=state.gradient_norm,
+                    compute_seconds=total.tally.compute_seconds,
+                    aggregate_seconds=summed - began - total.tally.compute_seconds,
+                    driver_seconds=time.perf_counter() - summed,
+                    bytes_down=state.coef.nbytes * dataset.partitions,
+                    bytes_up=payload_bytes(total.update) * dataset.partitions,
+                )
+                history.rounds.append(done)
+                if on_round is not None:
+                    on_round(done)
+        return Trained(state, history)
+
+    def _round(
+        self,
+        algorithm: Algorithm,
+        problem: Shipped,
+        coef: np.ndarray,
+        clock: int,
+        dataset: Dataset,
+    ) -> Contribution:
+        """The sum over all partitions, each counted once, whatever files were lost meanwhile."""
+        expected = dataset.digests
+        with ship(dataset.context, coef, coef.nbytes) as coef_there:
+            task = _round_task(algorithm, problem, coef_there, clock)
+            for _ in range(MAX_REBUILDS):
+                mapped = dataset.rdd().mapPartitions(task)
+                total = combine(mapped, Contribution.merge, coef.nbytes, dataset.partitions)
+                if total is None:
+                    total = Contribution(None)
+                if total.missing:
+                    dataset.rebuild(total.missing)
+                    continue
+                _check_unchanged(expected, total.digests, dataset)
+                return total
+        raise RuntimeError(
+            f"block files vanished {MAX_REBUILDS} times within one round; something deletes them while the fit runs: "
+            "keep spark.local.dir out of reach of cleaning scripts"
+        )
+
+
+def _check_unchanged(expected: dict[int, int], found: dict[int, int], dataset: Dataset) -> None:
+    if expected == found:
+        return
+    changed = sorted(p for p in expected.keys() | found.keys() if expected.get(p) != found.get(p))
+    raise InputChangedError(
+        f"partitions {changed} were lost, read again, and came back with other rows than before: the input is not "
+        "deterministic (rand, a sample without seed, a source that changes). Cache it, or write it and read it "
+        f"back, before fit; columns read: '{dataset.columns.features}', '{dataset.columns.label}'"
+    )
+
+
+def _round_task(
+    algorithm: Algorithm, problem: Shipped, coef: Shipped, clock: int
+) -> Callable[[Iterable[Handle]], Iterator[Contribution]]:
+    def run(handles: Iterable[Handle]) -> Iterator[Contribution]:
+        limit_threads()
+        # the iterator is read to its end: Spark ends a worker whose task leaves some of it
+        for handle in list(handles):
+            began = time.perf_counter()
+            try:
+                blocks = open_handle(handle)
+            except MissingBlocksError:
+                yield Contribution(None, missing=(handle.partition,))
+                continue
+            update, _ = algorithm.work(problem.value, blocks, coef.value, None, clock)
+            seconds = time.perf_counter() - began
+            rows = sum(block.rows for block in blocks)
+            yield Contribution(
+                update, Tally(seconds, rows), digests={handle.partition: handle.digest}
+            )
+
+    return run

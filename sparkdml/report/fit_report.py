@@ -1,0 +1,57 @@
+"""What ``model.report`` holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdml.core import Stop
+from sparkdml.report.history import History, Round
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a model was trained: plain numbers only, so that a model never holds on to a session.
+
+    ``seconds`` has the phases ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``;
+    ``bytes`` has ``stored`` (block files), ``down`` and ``up`` (to and from workers, all rounds).
+    """
+
+    stop: Stop
+    objective: float
+    rounds: int
+    iterations: int
+    objective_history: list[float]
+    history: list[Round]
+    seconds: dict[str, float]
+    bytes: dict[str, int]
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of loss and gradient over all rows: one a round."""
+        return self.rounds
+
+
+def fit_report(
+    stop: Stop, objective: float, history: History, ingest_seconds: float, stored_bytes: int
+) -> FitReport:
+    objectives = history.objectives
+    return FitReport(
+        stop=stop,
+        objective=objective,
+        rounds=len(history.rounds),
+        iterations=max(len(objectives) - 1, 0),
+        objective_history=objectives,
+        history=list(history.rounds),
+        seconds={
+            "ingest": ingest_seconds,
+            **{
+                phase: history.total(f"{phase}_seconds")
+                for phase in ("compute", "aggregate", "driver")
+            },
+        },
+        bytes={
+            "stored": stored_bytes,
+            "down": int(history.total("bytes_down")),
+            "up": int(history.total("bytes_up")),
+        },
+    )

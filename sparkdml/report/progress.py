@@ -1,0 +1,29 @@
+"""A progress bar, by choice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sparkdml.report.history import Round
+
+
+@contextmanager
+def progress_bar(wanted: bool, max_iterations: int) -> Iterator[Callable[[Round], None] | None]:
+    """A callback that moves a bar by one step for every accepted iteration, or None if none is wanted.
+
+    Drawn on standard error, where that is a terminal or a notebook.
+    """
+    if not wanted or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=max_iterations, unit="iteration", leave=False) as bar:
+
+        def show(entry: Round) -> None:
+            bar.set_postfix(objective=f"{entry.objective:.6g}", round=entry.round, refresh=False)
+            bar.update(entry.iteration - bar.n)
+
+        yield show

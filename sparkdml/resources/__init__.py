@@ -1,0 +1,1 @@
+"""What Spark gave us: slots, interpreters, threads."""
