@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 #: Each costs speed when missing, never correctness. See docs/architecture.md for what each one saves.
@@ -13,7 +13,7 @@ SETTINGS = {
     # over TCP, delayed acknowledgements cost each Python task 40 ms
     "spark.python.unix.domain.socket.enabled": "true",
     # workers fork from a process that has numpy and the kernels loaded
-    "spark.python.daemon.module": "sparkdml.resources.daemon",
+    "spark.python.daemon.module": "sparkdml.daemon",
     # a worker that crashes in native code leaves its stack in the error
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -28,7 +28,10 @@ def session() -> SparkSession.Builder:
     """
     builder: SparkSession.Builder = SparkSession.builder
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    given = SparkConf() if submitted else SparkConf(loadDefaults=False)
+    if submitted:
+        # what spark-submit was told lives in its JVM, which a SparkConf sees only once it is attached
+        SparkContext._ensure_initialized()
+    given = SparkConf(loadDefaults=submitted)
     for name, value in SETTINGS.items():
         if not given.contains(name):
             builder = builder.config(name, value)

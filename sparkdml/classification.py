@@ -105,22 +105,19 @@ class LogisticRegression(
         self._checkThresholdConsistency()
         return self
 
-    def _check(self) -> None:
+    def checkParams(self) -> None:
+        super().checkParams()
         for name in REFUSED:
             if self.isSet(name):
                 raise ValueError(f"{name} is not supported yet; leave it unset")
         if self.getElasticNetParam() != 0.0 and self.getRegParam() != 0.0:
-            raise ValueError(
-                f"elasticNetParam={self.getElasticNetParam()} is not supported yet; only 0.0 (pure L2) is"
-            )
+            raise ValueError(f"elasticNetParam={self.getElasticNetParam()} is not supported yet; only 0.0 (pure L2) is")
         for name in ("regParam", "tol", "maxIter"):
             value = self.getOrDefault(name)
             if not value >= 0:
                 raise ValueError(f"{name}={value} is not allowed; it must be 0 or larger")
         if self.getFamily().lower() not in ("auto", "binomial", "multinomial"):
-            raise ValueError(
-                f"family='{self.getFamily()}' is not known; it can be auto, binomial or multinomial"
-            )
+            raise ValueError(f"family='{self.getFamily()}' is not known; it can be auto, binomial or multinomial")
 
     def _train(self, dataset: Dataset, ingest_seconds: float) -> LogisticRegressionModel:
         histogram = self._class_weights(dataset)
@@ -170,9 +167,7 @@ class LogisticRegression(
         std = statistics.std[:, None]
         inverse_std = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
         if not self.getFitIntercept() and np.any((std == 0) & (statistics.mean[:, None] != 0)):
-            logger.warning(
-                "some features are constant and fitIntercept is False: their coefficients are 0"
-            )
+            logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
         factors = np.ones_like(std) if self.getStandardization() else inverse_std**2
         penalty = L2(self.getRegParam(), factors)
         scaling = Scaling(statistics.mean[:, None], inverse_std)
@@ -200,9 +195,7 @@ class LogisticRegression(
         multinomial: bool,
         report: FitReport,
     ) -> LogisticRegressionModel:
-        java_model = persist.logistic_regression_model(
-            self.uid, coefficients, intercepts, classes, multinomial
-        )
+        java_model = persist.logistic_regression_model(self.uid, coefficients, intercepts, classes, multinomial)
         model = LogisticRegressionModel(java_model)
         model._resetUid(self.uid)
         model.report = report

@@ -11,7 +11,8 @@ import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.problem import Problem
-from sparkdml.data.dataset import Dataset, from_dataframe
+from sparkdml.data.dataset import Dataset
+from sparkdml.data.sources import from_dataframe
 from sparkdml.params import HasFeaturesCols, HasPlacement, HasProgress, PlainValues
 from sparkdml.placement import PLACEMENTS, Trained
 from sparkdml.report.fit_report import FitReport, fit_report
@@ -40,20 +41,17 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
         """Sets :py:attr:`progress`."""
         return self._set(progress=value)
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise ValueError for parameters that cannot be honoured; called before any job."""
+    def checkParams(self) -> None:
+        """Raise ValueError for parameters that cannot be honoured; ``fit`` calls it before any job."""
+        if self.getPlacement() not in PLACEMENTS:
+            raise ValueError(f"placement='{self.getPlacement()}' is not known; it can be {', '.join(PLACEMENTS)}")
 
     @abstractmethod
     def _train(self, dataset: Dataset, ingest_seconds: float) -> Any:
         """The fitted model."""
 
     def _fit(self, dataset: DataFrame | Dataset) -> Any:
-        if self.getPlacement() not in PLACEMENTS:
-            raise ValueError(
-                f"placement='{self.getPlacement()}' is not known; it can be {', '.join(PLACEMENTS)}"
-            )
-        self._check()
+        self.checkParams()
         with self._prepared(dataset) as (blocks, seconds):
             return self._train(blocks, seconds)
 
@@ -71,9 +69,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
         with from_dataframe(dataset, features, label, weight or None) as blocks:
             yield blocks, blocks.ingest_seconds
 
-    def _run(
-        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset, rounds: int
-    ) -> Trained:
+    def _run(self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset, rounds: int) -> Trained:
         """Drive ``algorithm`` by the chosen placement; ``rounds`` is what a progress bar counts to."""
         placement = PLACEMENTS[self.getPlacement()]()
         with progress_bar(self.getProgress(), rounds) as on_round:

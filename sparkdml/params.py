@@ -12,11 +12,8 @@ class PlainValues(Params):
     """Stores numpy scalars as the Python numbers they stand for, so that every value can be saved as JSON."""
 
     def _set(self, **kwargs: Any) -> PlainValues:
-        plain = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in kwargs.items()
-        }
-        super()._set(**plain)  # type: ignore[misc]
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in kwargs.items()}
+        super()._set(**plain)
         return self
 
 
@@ -30,7 +27,7 @@ class HasFeaturesCols(Params):
 
     def getFeaturesCols(self) -> list[str]:
         """The numeric columns that are the features, if they were set."""
-        return list(self.getOrDefault(self.featuresCols))
+        return list(self.getOrDefault("featuresCols"))
 
 
 class HasPlacement(Params):

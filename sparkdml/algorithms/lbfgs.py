@@ -165,9 +165,7 @@ class LBFGS(Algorithm):
         return replace(state, coef=coef, direction=direction, search=search)
 
 
-def _inverse_hessian_times(
-    vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: np.ndarray
-) -> np.ndarray:
+def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: np.ndarray) -> np.ndarray:
     """The two-loop recursion; a positive definite operator, so its negative is a descent direction."""
     result = vector.copy()
     alphas = []

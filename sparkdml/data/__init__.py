@@ -8,8 +8,8 @@ from typing import Any
 
 _PUBLIC = {
     "Dataset": "sparkdml.data.dataset",
-    "from_dataframe": "sparkdml.data.dataset",
-    "from_parquet": "sparkdml.data.dataset",
+    "from_dataframe": "sparkdml.data.sources",
+    "from_parquet": "sparkdml.data.sources",
 }
 __all__ = ["Dataset", "from_dataframe", "from_parquet"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from sparkdml.data import kernels
 
 #: Features of one chunk stay within a core's second-level cache.
-CHUNK_BYTES = 512 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,16 @@ class Block(ABC):
 
     @abstractmethod
     def margins(
-        self, start: int, stop: int, coefficients: np.ndarray, out: np.ndarray
-    ) -> np.ndarray:
-        """``out = X[start:stop] @ coefficients``; out has shape (stop - start, K).
+        self,
+        start: int,
+        stop: int,
+        coefficients: np.ndarray,
+        intercepts: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        """``out = X[start:stop] @ coefficients + intercepts``; out has shape (stop - start, K).
 
-        ``coefficients`` has shape (features, lanes(K)), zero beyond column K.
+        ``coefficients`` has shape (features, lanes(K)), zero beyond column K; ``intercepts`` (K,).
         """
 
     @abstractmethod
@@ -64,21 +69,26 @@ class DenseBlock(Block):
         return self.values.nbytes
 
     def margins(
-        self, start: int, stop: int, coefficients: np.ndarray, out: np.ndarray
-    ) -> np.ndarray:
-        values = self.values[start:stop]
+        self,
+        start: int,
+        stop: int,
+        coefficients: np.ndarray,
+        intercepts: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
         if coefficients.shape[1] == 1:
-            kernels.dense_margins(values, coefficients[:, 0], out[:, 0])
+            kernels.dense_margins(self.values, start, stop, coefficients, intercepts, out)
         else:
-            np.matmul(values.astype(np.float64, copy=False), coefficients, out=out)
-        return out
+            values = self.values[start:stop].astype(np.float64, copy=False)
+            np.matmul(values, coefficients, out=out)
+            out += intercepts
 
     def accumulate(self, start: int, stop: int, slopes: np.ndarray, gradient: np.ndarray) -> None:
-        values = self.values[start:stop]
         if gradient.shape[1] == 1:
-            kernels.dense_accumulate(values, slopes[:, 0], gradient[:, 0])
+            kernels.dense_accumulate(self.values, start, stop, slopes, gradient)
         else:
-            gradient += values.astype(np.float64, copy=False).T @ slopes
+            values = self.values[start:stop].astype(np.float64, copy=False)
+            gradient += values.T @ slopes
 
     def chunk_rows(self, outputs: int) -> int:
         rows = super().chunk_rows(outputs)
@@ -102,23 +112,20 @@ class SparseBlock(Block):
         return self.indptr.nbytes + self.indices.nbytes + self.values.nbytes
 
     def margins(
-        self, start: int, stop: int, coefficients: np.ndarray, out: np.ndarray
-    ) -> np.ndarray:
-        indptr = self.indptr[start : stop + 1]
-        if coefficients.shape[1] == 1:
-            kernels.sparse_margins(indptr, self.indices, self.values, coefficients[:, 0], out[:, 0])
-        else:
-            kernels.sparse_margins_multi(indptr, self.indices, self.values, coefficients, out)
-        return out
+        self,
+        start: int,
+        stop: int,
+        coefficients: np.ndarray,
+        intercepts: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        kernel = kernels.sparse_margins if out.shape[1] == 1 else kernels.sparse_margins_multi
+        kernel(self.indptr, self.indices, self.values, start, stop, coefficients, intercepts, out)
 
     def accumulate(self, start: int, stop: int, slopes: np.ndarray, gradient: np.ndarray) -> None:
-        indptr = self.indptr[start : stop + 1]
-        if gradient.shape[1] == 1:
-            kernels.sparse_accumulate(
-                indptr, self.indices, self.values, slopes[:, 0], gradient[:, 0]
-            )
-        else:
-            kernels.sparse_accumulate_multi(indptr, self.indices, self.values, slopes, gradient)
+        single = slopes.shape[1] == 1
+        kernel = kernels.sparse_accumulate if single else kernels.sparse_accumulate_multi
+        kernel(self.indptr, self.indices, self.values, start, stop, slopes, gradient)
 
     def lanes(self, outputs: int) -> int:
         """Full vector registers: the kernels then have no scalar remainder, which halves their time."""

@@ -6,30 +6,23 @@ import contextlib
 import logging
 import socket
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
-from sparkdml.data import columns as column_choice
-from sparkdml.data import parquet
 from sparkdml.data.combine import combine
 from sparkdml.data.handle import Handle, read_statistics, remove
-from sparkdml.data.ingest import Refusal, arrow_ingester, decode, encode, ingest_partition
+from sparkdml.data.ingest import Refusal, decode
 from sparkdml.data.reader import Columns
 from sparkdml.data.statistics import Statistics
 from sparkdml.resources import interpreter
-from sparkdml.resources.slots import task_slots
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +65,7 @@ class Dataset:
     ingest_seconds : time that preparing took.
     """
 
-    def __init__(
-        self, records: RDD, columns: Columns, tasks: int, feature_names: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, records: RDD, columns: Columns, tasks: int, feature_names: tuple[str, ...] = ()) -> None:
         self.context: SparkContext = records.context
         self.columns = columns
         self.feature_names = feature_names
@@ -152,11 +143,10 @@ class Dataset:
         lost = sorted(partitions)
         logger.warning("block files of partitions %s are gone; reading these rows again", lost)
         try:
+            assert self.context._jvm is not None
             master = self.context._jsc.sc().env().blockManager().master()
             for partition in lost:
-                block = self.context._jvm.org.apache.spark.storage.RDDBlockId(
-                    self._records.id(), partition
-                )
+                block = self.context._jvm.org.apache.spark.storage.RDDBlockId(self._records.id(), partition)
                 master.removeBlock(block)
         except Py4JError as error:
             logger.info("cannot forget single partitions (%s); forgetting all", error)
@@ -192,83 +182,6 @@ class Dataset:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def from_dataframe(
-    df: DataFrame,
-    features: str | Sequence[str] = "features",
-    label: str = "label",
-    weight: str | None = None,
-    classes: bool = True,
-) -> Dataset:
-    """Prepare the rows of ``df``.
-
-    Parameters
-    ----------
-    features : a column of vectors (dense, sparse or mixed) or of arrays of numbers, or several numeric columns.
-    label, weight : numeric columns. Rows of weight 0 are left out.
-    classes : labels must be 0, 1, 2, ... (else any finite number).
-
-    Raises
-    ------
-    TypeError, ValueError : before any job, if a column is absent or of the wrong type; from the only pass over the
-        rows, if one holds null, NaN, an infinite value, a wrong size, a bad label or a negative weight.
-    """
-    picked, columns = column_choice.select(df, features, label, weight, classes)
-    slots = task_slots(df.sparkSession.sparkContext)
-    # More tasks than slots would cost every later round; coalescing only groups what is there, nothing is shuffled.
-    picked = picked.coalesce(slots)
-    ingester = UserDefinedFunction(
-        arrow_ingester(_new_id(), columns),
-        returnType="record binary",  # type: ignore[arg-type]
-        evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
-    )
-    # DataFrame.mapInArrow is this, and a demand for pandas that it does not use
-    applied = ingester(*[picked[name] for name in picked.columns])
-    frame = type(df)(picked._jdf.mapInArrow(applied._jc, False, None), df.sparkSession)
-    names = () if isinstance(features, str) else tuple(features)
-    return Dataset(frame.rdd, columns, slots, names)
-
-
-def from_parquet(
-    spark: SparkSession,
-    path: str,
-    features: str | Sequence[str] = "features",
-    label: str = "label",
-    weight: str | None = None,
-    classes: bool = True,
-) -> Dataset:
-    """Prepare the rows of Parquet files, read by the tasks with Arrow: nothing crosses the JVM.
-
-    ``path`` is a file or a folder that every executor can open. Otherwise as :func:`from_dataframe`.
-    """
-    sc = spark.sparkContext
-    slots = task_slots(sc)
-    files = parquet.find_files(path)
-    parquet.check_schema(files[0], features, label, weight)
-    plan = parquet.plan_splits(files, slots)
-    if not plan:
-        raise ValueError(f"the data set is empty: {path} has no rows")
-    name = features if isinstance(features, str) else ", ".join(features)
-    columns = Columns(name, label, weight, classes)
-    records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(
-        _parquet_ingester(_new_id(), features, columns)
-    )
-    return Dataset(records, columns, len(plan), () if isinstance(features, str) else tuple(features))
-
-
-def _parquet_ingester(dataset: str, features: str | Sequence[str], columns: Columns):  # type: ignore[no-untyped-def]
-    def run(partition: int, plans: Iterable[list[parquet.Split]]) -> Iterator[bytes]:
-        splits = [split for plan in plans for split in plan]
-        batches = parquet.read_batches(splits, features, columns)
-        outcome = ingest_partition(dataset, columns, partition, batches)
-        return iter([] if outcome is None else [encode(outcome)])
-
-    return run
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:16]
 
 
 def _record_bytes(record: object) -> bytes:

@@ -13,7 +13,7 @@ from sparkdml.data.handle import Handle
 from sparkdml.data.moments import SparseMoments, dense_statistics
 from sparkdml.data.reader import BadInputError, BatchReader, Columns
 from sparkdml.data.rows import DenseRows, Rows
-from sparkdml.data.statistics import Statistics
+from sparkdml.data.statistics import Statistics, add_ragged
 from sparkdml.data.store import local_directories
 from sparkdml.data.writer import PartitionWriter, StoreFullError
 
@@ -66,9 +66,7 @@ def ingest_partition(
         return Refusal("storage", partition, str(error))
 
 
-def arrow_ingester(
-    dataset: str, columns: Columns
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def arrow_ingester(dataset: str, columns: Columns) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark runs over the Arrow batches of each partition."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,10 +93,7 @@ class _Gathered:
     def add(self, rows: Rows) -> float:
         """Take in ``rows``; returns how many of their values are not 0."""
         if self._classes:
-            counts = np.bincount(rows.labels.astype(np.int64), rows.weights)
-            if len(counts) > len(self._histogram):
-                self._histogram, counts = counts, self._histogram
-            self._histogram[: len(counts)] += counts
+            self._histogram = add_ragged(self._histogram, np.bincount(rows.labels.astype(np.int64), rows.weights))
         if isinstance(rows, DenseRows):
             batch = dense_statistics(rows.values, rows.labels, rows.weights)
             self._dense = batch if self._dense is None else self._dense.merge(batch)

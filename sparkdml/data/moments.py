@@ -4,7 +4,6 @@ No sum here may be reassociated: a constant column must come out with a variance
 same rows in the same order must agree to the last bit.
 """
 
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import numba

@@ -113,26 +113,20 @@ def _is_vector(kind: pa.DataType) -> bool:
     }  # fmt: skip
 
 
-def read_batches(
-    splits: Sequence[Split], features: str | Sequence[str], columns: Columns
-) -> Iterator[pa.RecordBatch]:
+def read_batches(splits: Sequence[Split], features: str | Sequence[str], columns: Columns) -> Iterator[pa.RecordBatch]:
     """Batches as :class:`~sparkdml.data.reader.BatchReader` wants them."""
     names = [features] if isinstance(features, str) else list(features)
     wanted = [*names, columns.label, *([columns.weight] if columns.weight else [])]
     for split in splits:
         first = 0
-        for batch in _open(split.path).iter_batches(
-            BATCH_ROWS, row_groups=[split.row_group], columns=wanted
-        ):
+        for batch in _open(split.path).iter_batches(BATCH_ROWS, row_groups=[split.row_group], columns=wanted):
             low, high = max(split.start - first, 0), min(split.stop - first, batch.num_rows)
             first += batch.num_rows
             if low < high:
                 yield _arrange(batch.slice(low, high - low), features, columns)
 
 
-def _arrange(
-    batch: pa.RecordBatch, features: str | Sequence[str], columns: Columns
-) -> pa.RecordBatch:
+def _arrange(batch: pa.RecordBatch, features: str | Sequence[str], columns: Columns) -> pa.RecordBatch:
     arranged = {"label": batch.column(columns.label)}
     if columns.weight:
         arranged["weight"] = batch.column(columns.weight)

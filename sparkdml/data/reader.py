@@ -69,9 +69,7 @@ class BatchReader:
     def _numbers(self, batch: pa.RecordBatch, field: str, name: str) -> np.ndarray:
         array = batch.column(field)
         self._refuse_nulls(array, name)
-        numbers = np.ascontiguousarray(
-            array.to_numpy(zero_copy_only=False), dtype=np.float64
-        )
+        numbers = np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
         self._refuse(~np.isfinite(numbers), numbers, name, "every value must be a finite number")
         return numbers
 
@@ -105,9 +103,7 @@ class BatchReader:
         indices = batch.column("indices").flatten().to_numpy(zero_copy_only=False)
         return self._mixed(size, indices, values, indptr, labels, weights)
 
-    def _dense(
-        self, values: np.ndarray, indptr: np.ndarray, labels: np.ndarray, weights: np.ndarray
-    ) -> DenseRows:
+    def _dense(self, values: np.ndarray, indptr: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> DenseRows:
         self._check_sizes(np.diff(indptr))
         return DenseRows(values.reshape(len(labels), -1), labels, weights)
 
@@ -213,7 +209,7 @@ def _without_zeros(rows: SparseRows) -> SparseRows:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc"})
-def _sum(values):  # type: ignore[no-untyped-def]
+def _sum(values):
     total = 0.0
     for i in range(values.shape[0]):
         total += values[i]
@@ -221,7 +217,7 @@ def _sum(values):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _first_disordered(indptr, indices, features):  # type: ignore[no-untyped-def]
+def _first_disordered(indptr, indices, features):
     for i in range(len(indptr) - 1):
         previous = -1
         for p in range(indptr[i], indptr[i + 1]):

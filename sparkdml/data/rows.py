@@ -28,9 +28,7 @@ class DenseRows:
         return len(self.labels)
 
     def part(self, start: int, stop: int) -> DenseRows:
-        return DenseRows(
-            self.values[start:stop], self.labels[start:stop], self.weights[start:stop]
-        )
+        return DenseRows(self.values[start:stop], self.labels[start:stop], self.weights[start:stop])
 
     def fitting(self, start: int, budget: float) -> int:
         """How many rows from ``start`` on have at most ``budget`` bytes together."""
@@ -118,14 +116,14 @@ def to_dense(rows: Rows) -> DenseRows:
 
 
 @numba.njit(cache=True, nogil=True)
-def _scatter(indptr, indices, values, out):  # type: ignore[no-untyped-def]
+def _scatter(indptr, indices, values, out):
     for i in range(out.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             out[i, indices[p]] = values[p]
 
 
 @numba.njit(cache=True, nogil=True)
-def _fits_float32(values):  # type: ignore[no-untyped-def]
+def _fits_float32(values):
     # in strides, so that an early exit and a vectorised test go together
     for start in range(0, values.shape[0], 1024):
         part = values[start : start + 1024]

@@ -58,7 +58,7 @@ class Statistics:
         self.mean = self.mean + delta * (other.weight_sum / total)
         self.m2 = self.m2 + other.m2 + delta * delta * (self.weight_sum * other.weight_sum / total)
         self.nonzeros = self.nonzeros + other.nonzeros
-        self.histogram = _add_ragged(self.histogram, other.histogram)
+        self.histogram = add_ragged(self.histogram, other.histogram)
         self.rows += other.rows
         self.weight_sum = total
         self.weight_square_sum += other.weight_square_sum
@@ -79,7 +79,8 @@ class Statistics:
         return np.sqrt(np.maximum(self.m2, 0.0) / denominator)
 
 
-def _add_ragged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def add_ragged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a + b``, the shorter one padded with zeros."""
     if len(a) < len(b):
         a, b = b, a
     result = a.copy()

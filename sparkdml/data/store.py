@@ -39,10 +39,7 @@ class FileSpec:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> FileSpec:
-        arrays = {
-            name: ArraySpec(a["dtype"], tuple(a["shape"]), a["offset"])
-            for name, a in fields["arrays"].items()
-        }
+        arrays = {name: ArraySpec(a["dtype"], tuple(a["shape"]), a["offset"]) for name, a in fields["arrays"].items()}
         return cls(fields["path"], fields["features"], fields["size"], arrays)
 
 
@@ -54,7 +51,7 @@ def write_file(path: Path, features: int, arrays: dict[str, list[np.ndarray]]) -
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
             offset = file.tell()
             for part in parts:
-                file.write(memoryview(np.ascontiguousarray(part).reshape(-1)).cast("B"))
+                file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             length = sum(len(part) for part in parts)
             shape = (length, *parts[0].shape[1:])
             specs[name] = ArraySpec(parts[0].dtype.str, shape, offset)
@@ -71,9 +68,7 @@ def open_arrays(file: FileSpec) -> dict[str, np.ndarray]:
         flags = mmap.MAP_SHARED | populate
         mapped = mmap.mmap(stream.fileno(), file.size, flags=flags, prot=mmap.PROT_READ)
     return {
-        name: np.frombuffer(
-            mapped, spec.dtype, count=int(np.prod(spec.shape)), offset=spec.offset
-        ).reshape(spec.shape)
+        name: np.frombuffer(mapped, spec.dtype, count=int(np.prod(spec.shape)), offset=spec.offset).reshape(spec.shape)
         for name, spec in file.arrays.items()
     }
 

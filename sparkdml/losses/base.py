@@ -20,9 +20,7 @@ class Loss(ABC):
     curvature: float
 
     @abstractmethod
-    def evaluate(
-        self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray
-    ) -> float:
+    def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
         """Return ``sum_i w_i * loss(margins_i, y_i)`` and write the weighted slopes.
 
         Parameters

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 
 from sparkdml.losses.base import Loss
+from sparkdml.losses.exponential import exp_nonpositive, log1p_unit
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,23 @@ class Logistic(Loss):
     outputs: int = 1
     curvature: float = 0.25
 
-    def evaluate(
-        self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray
-    ) -> float:
+    def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
         return _logistic(margins[:, 0], labels, weights, slopes[:, 0])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _logistic(margins, labels, weights, slopes):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _logistic(margins, labels, weights, slopes):
+    rows = margins.shape[0]
+    small = np.empty(rows)
+    # exp of a negative number only: nothing overflows, and log1p keeps tiny losses exact
+    for i in range(rows):
+        slopes[i] = -abs(margins[i])
+    exp_nonpositive(slopes, small)
     total = 0.0
-    for i in range(margins.shape[0]):
-        margin = margins[i]
-        # exp of a negative number only: nothing overflows, and log1p keeps tiny losses exact
-        small = math.exp(-abs(margin))
-        probability = 1.0 / (1.0 + small) if margin >= 0.0 else small / (1.0 + small)
-        loss = max(margin, 0.0) - labels[i] * margin + math.log1p(small)
-        total += weights[i] * loss
+    for i in range(rows):
+        margin, e = margins[i], small[i]
+        share = 1.0 / (1.0 + e)
+        probability = share if margin >= 0.0 else e * share
+        total += weights[i] * (max(margin, 0.0) - labels[i] * margin + log1p_unit(e))
         slopes[i] = weights[i] * (probability - labels[i])
     return total

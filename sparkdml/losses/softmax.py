@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from sparkdml.losses.base import Loss
+from sparkdml.losses.exponential import exp_nonpositive
 
 
 @dataclass(frozen=True)
@@ -18,30 +19,30 @@ class Softmax(Loss):
     outputs: int
     curvature: float = 0.25
 
-    def evaluate(
-        self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray
-    ) -> float:
+    def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
         return _softmax(margins, labels, weights, slopes)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _softmax(margins, labels, weights, slopes):  # type: ignore[no-untyped-def]
-    classes = margins.shape[1]
-    total = 0.0
-    for i in range(margins.shape[0]):
-        largest = margins[i, 0]
+def _softmax(margins, labels, weights, slopes):
+    rows, classes = margins.shape
+    below = np.empty((rows, classes))
+    for i in range(rows):
+        top = margins[i, 0]
         for k in range(1, classes):
-            largest = max(largest, margins[i, k])
+            top = max(top, margins[i, k])
+        for k in range(classes):
+            below[i, k] = margins[i, k] - top
+    exp_nonpositive(below.reshape(-1), slopes.reshape(-1))
+    total = 0.0
+    for i in range(rows):
         mass = 0.0
         for k in range(classes):
-            e = math.exp(margins[i, k] - largest)
-            slopes[i, k] = e
-            mass += e
+            mass += slopes[i, k]
         label = int(labels[i])
-        weight = weights[i]
-        total += weight * (math.log(mass) + largest - margins[i, label])
-        scale = weight / mass
+        total += weights[i] * (math.log(mass) - below[i, label])
+        scale = weights[i] / mass
         for k in range(classes):
             slopes[i, k] *= scale
-        slopes[i, label] -= weight
+        slopes[i, label] -= weights[i]
     return total

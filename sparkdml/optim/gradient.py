@@ -11,9 +11,7 @@ from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
 
 
-def loss_and_gradient(
-    loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray
-) -> Update:
+def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray) -> Update:
     """Sums over all rows of ``blocks``: the weighted loss and its derivatives.
 
     Parameters
@@ -35,9 +33,7 @@ def empty_sums(shape: tuple[int, ...]) -> Update:
     return {"loss": 0.0, "gradient": np.zeros(shape), "slope_sum": np.zeros(shape[1])}
 
 
-def _block_sums(
-    loss: Loss, block: Block, coefficients: np.ndarray, intercepts: np.ndarray
-) -> Update:
+def _block_sums(loss: Loss, block: Block, coefficients: np.ndarray, intercepts: np.ndarray) -> Update:
     value = 0.0
     slope_sum = np.zeros(loss.outputs)
     lanes = block.lanes(loss.outputs)
@@ -51,11 +47,10 @@ def _block_sums(
     for start in range(0, block.rows, chunk_rows):
         stop = min(start + chunk_rows, block.rows)
         m, s = margins[: stop - start], slopes[: stop - start]
-        block.margins(start, stop, padded, m)
-        m += intercepts
+        block.margins(start, stop, padded, intercepts, m)
         value += loss.evaluate(m, block.labels[start:stop], block.weights[start:stop], s)
         block.accumulate(start, stop, s, gradient)
-        slope_sum += s.sum(axis=0)
+        slope_sum += np.add.reduce(s)
     return {
         "loss": value,
         "gradient": gradient[:, : loss.outputs],

@@ -34,11 +34,9 @@ class Contribution:
     digests: dict[int, int] = field(default_factory=dict)
 
     def merge(self, other: Contribution) -> Contribution:
-        update = self.update
-        if update is None or other.update is None:
-            update = update or other.update
-        else:
-            update = add_updates(update, other.update)
+        update = self.update or other.update
+        if self.update and other.update:
+            update = add_updates(self.update, other.update)
         return Contribution(
             update,
             self.tally.merge(other.tally),
@@ -142,8 +140,6 @@ def _round_task(
             update, _ = algorithm.work(problem.value, blocks, coef.value, None, clock)
             seconds = time.perf_counter() - began
             rows = sum(block.rows for block in blocks)
-            yield Contribution(
-                update, Tally(seconds, rows), digests={handle.partition: handle.digest}
-            )
+            yield Contribution(update, Tally(seconds, rows), digests={handle.partition: handle.digest})
 
     return run

@@ -31,9 +31,7 @@ class FitReport:
         return self.rounds
 
 
-def fit_report(
-    stop: Stop, objective: float, history: History, ingest_seconds: float, stored_bytes: int
-) -> FitReport:
+def fit_report(stop: Stop, objective: float, history: History, ingest_seconds: float, stored_bytes: int) -> FitReport:
     objectives = history.objectives
     return FitReport(
         stop=stop,
@@ -44,10 +42,7 @@ def fit_report(
         history=list(history.rounds),
         seconds={
             "ingest": ingest_seconds,
-            **{
-                phase: history.total(f"{phase}_seconds")
-                for phase in ("compute", "aggregate", "driver")
-            },
+            **{phase: history.total(f"{phase}_seconds") for phase in ("compute", "aggregate", "driver")},
         },
         bytes={
             "stored": stored_bytes,

@@ -1,0 +1,289 @@
+"""Race sparkdml against pyspark.ml and scikit-learn to the same objective, in one session."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import workloads
+from config import setting
+from console import launch, table
+from workloads import Workload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ALL = ("dense", "correlated", "sparse", "mnist")
+LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to race on, and how often."""
+
+    workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
+    repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
+    precision: float = setting("objectives count as reached within this share of the optimum", default=1e-6)
+    folder: str = setting("where workloads are kept between runs; empty: a temporary one", default="")
+    mnist: str = setting("the digits as Parquet", default="../shared/data/mnist_train.parquet")
+    scikit_learn: bool = setting("race scikit-learn too, on one core", default=True)
+    output: str = setting("a JSON file for the figures", default="")
+
+
+@dataclass
+class Contender:
+    """``fit()`` returns the objective it reached and, for sparkdml, its seconds by phase."""
+
+    name: str
+    fit: Callable[[], tuple[float, dict[str, float]]]
+    seconds: list[float]
+    phases: list[dict[str, float]]
+    objective: float = float("nan")
+
+    def run(self) -> None:
+        started = time.perf_counter()
+        self.objective, phases = self.fit()
+        self.seconds.append(time.perf_counter() - started)
+        self.phases.append(phases)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def phase(self, name: str) -> float:
+        return statistics.median(p.get(name, 0.0) for p in self.phases)
+
+
+def run(spark: SparkSession, config: Config) -> None:
+    """Race on every workload and print a table for each."""
+    print(machine(spark))
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(config.folder or temporary)
+        for name in config.workloads:
+            workload = make(name, folder, config)
+            if workload is None:
+                print(f"\n{name}: skipped, {config.mnist} is not there")
+                continue
+            results[name] = race(spark, workload, config)
+            print("\n" + results[name].pop("table"))
+    if config.output:
+        Path(config.output).write_text(json.dumps(results, indent=2))
+
+
+def machine(spark: SparkSession) -> str:
+    """What the figures depend on."""
+    from sparkdml.resources.slots import task_slots
+
+    sc = spark.sparkContext
+    scala_object = getattr(getattr(sc._jvm, "org.apache.spark.ml.linalg.BLAS$"), "MODULE$")
+    blas = scala_object.nativeBLAS().getClass().getSimpleName()
+    loaded = "no native BLAS" if "JNI" not in blas else "a native BLAS"
+    return f"Spark {sc.version}, master {sc.master}, {task_slots(sc)} slots; pyspark.ml has {loaded} ({blas})"
+
+
+def make(name: str, folder: Path, config: Config) -> Workload | None:
+    if name == "mnist":
+        return workloads.mnist(folder, Path(config.mnist))
+    makers = {"dense": workloads.dense, "correlated": workloads.correlated, "sparse": workloads.wide_sparse}
+    return makers[name](folder)
+
+
+def race(spark: SparkSession, workload: Workload, config: Config) -> dict[str, Any]:
+    """Every contender to the same objective, warm, in turn."""
+    from sparkdml.data import from_dataframe, from_parquet
+
+    cached = workload.frame(spark).cache()
+    rows = cached.count()
+    one_core = cached.coalesce(1)
+    with (
+        from_dataframe(cached) as blocks,
+        from_dataframe(one_core) as one_block,
+    ):
+        target = ours(blocks, workload, 1e-11)[0] * (1 + config.precision)
+        # every contender stops as early as its own rule lets it, once it is exact enough
+        tol = loosest(lambda t: ours(blocks, workload, t)[0], target)
+        stock_tol = loosest(lambda t: stock(cached, workload, t)[0], target)
+
+        def from_files() -> tuple[float, dict[str, float]]:
+            with from_parquet(spark, workload.path) as dataset:
+                value, phases = ours(dataset, workload, tol)
+                return value, {**phases, "ingest": dataset.ingest_seconds}
+
+        contenders = [
+            Contender("pyspark.ml, cached", lambda: stock(cached, workload, stock_tol), [], []),
+            Contender("sparkdml, cached", lambda: ours(cached, workload, tol), [], []),
+            Contender("sparkdml, prepared", lambda: ours(blocks, workload, tol), [], []),
+            Contender("sparkdml, prepared, one core", lambda: ours(one_block, workload, tol), [], []),
+            Contender("pyspark.ml, files", lambda: stock(workload.frame(spark), workload, stock_tol), [], []),
+            Contender("sparkdml, files by Spark", lambda: ours(workload.frame(spark), workload, tol), [], []),
+            Contender("sparkdml, files by Arrow", from_files, [], []),
+        ]
+        if config.scikit_learn:
+            contenders.append(reference(workload, target))
+        for round_ in range(config.repeats + 1):
+            for contender in contenders:
+                contender.run()
+                if round_ == 0:  # the warm-up
+                    contender.seconds.clear()
+                    contender.phases.clear()
+        reading = read_ratio(blocks, workload)
+    cached.unpersist()
+    return summary(workload, rows, contenders, target, reading)
+
+
+def ours(data: Any, workload: Workload, tol: float) -> tuple[float, dict[str, float]]:
+    from sparkdml.classification import LogisticRegression
+
+    model = LogisticRegression(tol=tol, maxIter=1000, **workload.params).fit(data)
+    return model.report.objective, {**model.report.seconds, "rounds": model.report.rounds}
+
+
+def stock(frame: DataFrame, workload: Workload, tol: float) -> tuple[float, dict[str, float]]:
+    from pyspark.ml.classification import LogisticRegression
+
+    model = LogisticRegression(tol=tol, maxIter=1000, **workload.params).fit(frame)
+    summary = model.summary
+    return summary.objectiveHistory[-1], {"rounds": summary.totalIterations + 1}
+
+
+def loosest(fit: Callable[[float], float], target: float) -> float:
+    """The largest tolerance of the ladder that reaches ``target``."""
+    for tol in LADDER:
+        if fit(tol) <= target:
+            return tol
+    return LADDER[-1]
+
+
+def reference(workload: Workload, target: float) -> Contender:
+    """scikit-learn on the same arrays: one process, one core, features scaled as the objective asks."""
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
+
+    X, y, reg = workload.features, workload.labels, workload.params["regParam"]
+    if workload.params.get("standardization", True):
+        X = _scaled(X)
+
+    def fit_to(tol: float) -> float:
+        with threadpool_limits(1):
+            model = LogisticRegression(C=1 / (reg * len(y)), tol=tol, max_iter=1000).fit(X, y)
+        return _objective(X, y, model.coef_, model.intercept_, reg)
+
+    tol = loosest(fit_to, target)
+
+    def fit() -> tuple[float, dict[str, float]]:
+        with threadpool_limits(1):
+            LogisticRegression(C=1 / (reg * len(y)), tol=tol, max_iter=1000).fit(X, y)
+        return reached, {}
+
+    reached = fit_to(tol)
+    return Contender("scikit-learn, one core", fit, [], [])
+
+
+def _scaled(X: workloads.Matrix) -> workloads.Matrix:
+    from sklearn.preprocessing import StandardScaler
+
+    return StandardScaler(with_mean=False).fit_transform(X)
+
+
+def _objective(
+    X: workloads.Matrix, y: np.ndarray, coefficients: np.ndarray, intercepts: np.ndarray, reg: float
+) -> float:
+    margins = X @ coefficients.T + intercepts
+    if coefficients.shape[0] == 1:
+        losses = np.logaddexp(0.0, margins[:, 0]) - y * margins[:, 0]
+    else:
+        from scipy.special import logsumexp
+
+        losses = logsumexp(margins, axis=1) - margins[np.arange(len(y)), y.astype(int)]
+    return float(losses.mean() + 0.5 * reg * (coefficients**2).sum())
+
+
+def read_ratio(dataset: Any, workload: Workload) -> tuple[float, float] | None:
+    """Seconds that one core needs to read a partition of dense blocks once, and to evaluate loss and gradient on it."""
+    from sparkdml.data.block import DenseBlock
+    from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+    from sparkdml.losses import Logistic
+    from sparkdml.optim.gradient import loss_and_gradient
+
+    try:
+        blocks = open_handle(dataset.handles[0])
+    except MissingBlocksError:  # on another host
+        return None
+    if not all(isinstance(block, DenseBlock) for block in blocks) or len(np.unique(workload.labels)) > 2:
+        return None
+    coefficients, intercepts = np.full((dataset.features, 1), 0.01), np.zeros(1)
+    words = [block.values.reshape(-1).view(np.uint64) for block in blocks]  # type: ignore[attr-defined]
+    read = _median_seconds(lambda: [np.bitwise_xor.reduce(part) for part in words])
+    evaluate = _median_seconds(lambda: loss_and_gradient(Logistic(), blocks, coefficients, intercepts))
+    return read, evaluate
+
+
+def _median_seconds(action: Callable[[], Any], repeats: int = 21) -> float:
+    spent = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        action()
+        spent.append(time.perf_counter() - started)
+    return statistics.median(spent)
+
+
+def summary(
+    workload: Workload,
+    rows: int,
+    contenders: Sequence[Contender],
+    target: float,
+    reading: tuple[float, float] | None,
+) -> dict[str, Any]:
+    baseline = {c.name: c for c in contenders}
+    phases = ("rounds", "ingest", "compute", "aggregate", "driver")
+    body = [["", "seconds", "pyspark/this", "objective", *phases]]
+    for c in contenders:
+        against = baseline["pyspark.ml, files" if "files" in c.name else "pyspark.ml, cached"]
+        cells = [f"{c.phase(p):.0f}" if p == "rounds" else f"{c.phase(p):.2f}" for p in phases]
+        body.append([c.name, f"{c.median:.2f}", f"{against.median / c.median:.1f}x", f"{c.objective:.9f}", *cells])
+    lines = [
+        f"{workload.name}: {rows} rows x {workload.features.shape[1]} features, {workload.params}",
+        f"target objective {target:.9f}",
+        table(body),
+    ]
+    if reading is not None:
+        lines.append(
+            f"one evaluation on dense blocks takes {reading[1] / reading[0]:.2f} times as long as reading them once "
+            f"({reading[1] * 1e3:.1f} ms, {reading[0] * 1e3:.1f} ms)"
+        )
+    if "scikit-learn, one core" in baseline:
+        lines.append(cost(baseline))
+    return {
+        "seconds": {c.name: c.seconds for c in contenders},
+        "objective": {c.name: c.objective for c in contenders},
+        "reading": reading,
+        "table": "\n".join(lines),
+    }
+
+
+def cost(contenders: dict[str, Contender]) -> str:
+    """COST (McSherry et al., 2015): how many cores we need to beat one core without a cluster."""
+    single = contenders["scikit-learn, one core"].median
+    for name, cores in (("sparkdml, prepared, one core", "1"), ("sparkdml, prepared", "all of them")):
+        if contenders[name].median < single:
+            return f"COST: cores needed to beat scikit-learn on one: {cores}"
+    return "COST: more cores than this machine has are needed to beat scikit-learn on one"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return launch(Config, run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Data to race on: each workload is made once, written as Parquet, and read back as users' data would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: float64 (rows, columns): an array or scipy.sparse.csr_matrix.
+Matrix = Any
+FILES = 4
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A name, where its Parquet files are, and the same rows as arrays for scikit-learn."""
+
+    name: str
+    path: str
+    features: Matrix
+    labels: np.ndarray
+    params: dict[str, Any]
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Rows with a vector column ``features`` and a column ``label``."""
+        return spark.read.parquet(self.path)
+
+
+def dense(folder: Path, rows: int = 400_000, columns: int = 100) -> Workload:
+    """Independent normal features and labels drawn from a logistic model."""
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((rows, columns))
+    scores = features @ (0.2 * rng.standard_normal(columns))
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.float64)
+    params = {"regParam": 1e-3, "standardization": False}
+    return _written("dense", folder, features, labels, params)
+
+
+def correlated(folder: Path, rows: int = 400_000, columns: int = 100) -> Workload:
+    """Features that depend on one another, of unlike scale and offset: what tables look like."""
+    rng = np.random.default_rng(2)
+    mixing = np.linalg.qr(rng.standard_normal((columns, columns)))[0] * np.logspace(0, -1.5, columns)
+    mixing = mixing @ np.linalg.qr(rng.standard_normal((columns, columns)))[0]
+    features = rng.standard_normal((rows, columns)) @ mixing
+    features /= features.std(axis=0)
+    scores = features @ (0.2 * rng.standard_normal(columns))
+    features = features * np.exp(rng.standard_normal(columns)) + rng.standard_normal(columns)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.float64)
+    return _written("correlated", folder, features, labels, {"regParam": 1e-3})
+
+
+def wide_sparse(folder: Path, rows: int = 200_000, columns: int = 100_000, row_nonzeros: int = 40) -> Workload:
+    """Hashed features: few non-zeros, frequent ones and many rare ones."""
+    rng = np.random.default_rng(3)
+    # squaring a uniform number makes low indices frequent, as words are
+    picked = (rng.random((rows, row_nonzeros)) ** 2 * columns).astype(np.int32)
+    picked.sort(axis=1)
+    kept = np.ones(picked.shape, bool)
+    kept[:, 1:] = picked[:, 1:] != picked[:, :-1]
+    indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    values = rng.standard_normal(int(indptr[-1]))
+    features = sparse.csr_matrix((values, picked[kept], indptr), shape=(rows, columns))
+    scores = features @ (0.5 * rng.standard_normal(columns))
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.float64)
+    return _written("sparse", folder, features, labels, {"regParam": 1e-4})
+
+
+def mnist(folder: Path, source: Path) -> Workload | None:
+    """Handwritten digits, pixels from 0 to 1; None where the file is not there."""
+    if not source.exists():
+        return None
+    table = pq.read_table(source)
+    pixels = table["pixels"].combine_chunks().values.to_numpy(zero_copy_only=False)
+    features = sparse.csr_matrix(pixels.reshape(table.num_rows, -1).astype(np.float64) / 255.0)
+    labels = table["label"].to_numpy().astype(np.float64)
+    return _written("mnist", folder, features, labels, {"regParam": 1e-3, "standardization": False})
+
+
+def _written(name: str, folder: Path, features: Matrix, labels: np.ndarray, params: dict[str, Any]) -> Workload:
+    target = folder / name
+    if not target.exists():
+        target.mkdir(parents=True)
+        for part, rows in enumerate(_parts(len(labels))):
+            table = _vector_table(features[rows.start : rows.stop], labels[rows.start : rows.stop])
+            pq.write_table(table, target / f"part-{part}.parquet")
+    return Workload(name, str(target), features, labels, params)
+
+
+def _parts(rows: int) -> Iterator[range]:
+    for part in range(FILES):
+        yield range(rows * part // FILES, rows * (part + 1) // FILES)
+
+
+def _vector_table(features: Matrix, labels: np.ndarray) -> pa.Table:
+    """Rows as Spark itself writes a vector column, so that it reads them back as vectors."""
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql.types import DoubleType, StructField, StructType
+
+    rows = len(labels)
+    if sparse.issparse(features):
+        kind, size = np.zeros(rows, np.int8), np.full(rows, features.shape[1], np.int32)
+        offsets = pa.array(features.indptr.astype(np.int32))
+        indices = pa.ListArray.from_arrays(offsets, pa.array(features.indices.astype(np.int32)))
+        values = pa.ListArray.from_arrays(offsets, pa.array(features.data))
+        fields = [pa.array(kind), pa.array(size), indices, values]
+    else:
+        width = features.shape[1]
+        offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
+        values = pa.ListArray.from_arrays(offsets, pa.array(np.ravel(features)))
+        absent = pa.nulls(rows, pa.int32())
+        fields = [
+            pa.array(np.ones(rows, np.int8)), absent, pa.nulls(rows, pa.list_(pa.int32())), values,
+        ]  # fmt: skip
+    vectors = pa.StructArray.from_arrays(fields, names=["type", "size", "indices", "values"])
+    schema = StructType([StructField("features", VectorUDT()), StructField("label", DoubleType())])
+    return pa.table({"features": vectors, "label": labels}).replace_schema_metadata(
+        {"org.apache.spark.sql.parquet.row.metadata": schema.json()}
+    )

@@ -1,0 +1,47 @@
+"""The process that forks Python workers, with numpy and the compiled kernels already loaded.
+
+Set ``spark.python.daemon.module=sparkdml.daemon``. Without it every worker loads them itself, which costs its first
+task about a second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pyspark import daemon
+
+# None of these starts a thread when imported, which a process that forks must not have (pyarrow does).
+from sparkdml.data.block import Block, DenseBlock, SparseBlock
+from sparkdml.data.moments import SparseMoments, dense_statistics
+from sparkdml.losses import Logistic, Softmax
+from sparkdml.optim.gradient import loss_and_gradient
+
+
+def warm() -> None:
+    """Load every kernel from numba's cache (or compile it into the cache) by running it on two rows."""
+    labels, weights = _frozen([0.0, 1.0]), _frozen([1.0, 1.0])
+    indptr, indices = _frozen([0, 1, 1], np.int64), _frozen([0], np.int32)
+    for dtype in (np.float32, np.float64):
+        blocks: list[Block] = [
+            DenseBlock(labels, weights, 1, _frozen([[0.0], [1.0]], dtype)),
+            SparseBlock(labels, weights, 1, indptr, indices, _frozen([1.0], dtype)),
+        ]
+        for loss in (Logistic(), Softmax(2)):
+            loss_and_gradient(loss, blocks, np.zeros((1, loss.outputs)), np.zeros(loss.outputs))
+    dense_statistics(_frozen([[0.0], [1.0]]), labels.copy(), weights.copy())
+    SparseMoments(1).add(indptr.copy(), indices, _frozen([1.0]), labels.copy(), weights.copy())
+
+
+def _frozen(values: list, dtype: type = np.float64) -> np.ndarray:
+    """Read-only, as arrays of mapped files and of Arrow batches are: kernels are compiled for that too."""
+    array: np.ndarray = np.array(values, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def main() -> None:
+    warm()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Where data sets come from: DataFrames, and Parquet files that skip the JVM."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from sparkdml.data import columns as column_choice
+from sparkdml.data import parquet
+from sparkdml.data.dataset import Dataset
+from sparkdml.data.ingest import arrow_ingester, encode, ingest_partition
+from sparkdml.data.reader import Columns
+from sparkdml.resources.slots import task_slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def from_dataframe(
+    df: DataFrame,
+    features: str | Sequence[str] = "features",
+    label: str = "label",
+    weight: str | None = None,
+    classes: bool = True,
+) -> Dataset:
+    """Prepare the rows of ``df``.
+
+    Parameters
+    ----------
+    features : a column of vectors (dense, sparse or mixed) or of arrays of numbers, or several numeric columns.
+    label, weight : numeric columns. Rows of weight 0 are left out.
+    classes : labels must be 0, 1, 2, ... (else any finite number).
+
+    Raises
+    ------
+    TypeError, ValueError : before any job, if a column is absent or of the wrong type; from the only pass over the
+        rows, if one holds null, NaN, an infinite value, a wrong size, a bad label or a negative weight.
+    """
+    picked, columns = column_choice.select(df, features, label, weight, classes)
+    slots = task_slots(df.sparkSession.sparkContext)
+    # More tasks than slots would cost every later round; coalescing only groups what is there, nothing is shuffled.
+    picked = picked.coalesce(slots)
+    ingester = UserDefinedFunction(
+        arrow_ingester(_new_id(), columns),
+        returnType="record binary",
+        evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+    )
+    # DataFrame.mapInArrow is this, and a demand for pandas that it does not use
+    applied = ingester(*[picked[name] for name in picked.columns])
+    frame = type(df)(picked._jdf.mapInArrow(applied._jc, False, None), df.sparkSession)
+    names = () if isinstance(features, str) else tuple(features)
+    return Dataset(frame.rdd, columns, slots, names)
+
+
+def from_parquet(
+    spark: SparkSession,
+    path: str,
+    features: str | Sequence[str] = "features",
+    label: str = "label",
+    weight: str | None = None,
+    classes: bool = True,
+) -> Dataset:
+    """Prepare the rows of Parquet files, read by the tasks with Arrow: nothing crosses the JVM.
+
+    ``path`` is a file or a folder that every executor can open. Otherwise as :func:`from_dataframe`.
+    """
+    sc = spark.sparkContext
+    slots = task_slots(sc)
+    files = parquet.find_files(path)
+    parquet.check_schema(files[0], features, label, weight)
+    plan = parquet.plan_splits(files, slots)
+    if not plan:
+        raise ValueError(f"the data set is empty: {path} has no rows")
+    name = features if isinstance(features, str) else ", ".join(features)
+    columns = Columns(name, label, weight, classes)
+    records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(_new_id(), features, columns))
+    return Dataset(records, columns, len(plan), () if isinstance(features, str) else tuple(features))
+
+
+def _parquet_ingester(
+    dataset: str, features: str | Sequence[str], columns: Columns
+) -> Callable[[int, Iterable[list[parquet.Split]]], Iterator[bytes]]:
+    def run(partition: int, plans: Iterable[list[parquet.Split]]) -> Iterator[bytes]:
+        splits = [split for plan in plans for split in plan]
+        batches = parquet.read_batches(splits, features, columns)
+        outcome = ingest_partition(dataset, columns, partition, batches)
+        return iter([] if outcome is None else [encode(outcome)])
+
+    return run
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
