@@ -97,9 +97,7 @@ def test_partitioning_does_not_change_the_model(spark, partitions):
     rows = sorted(some_rows(), key=lambda row: row[1])
     reference = LogisticRegression(**params).fit(frame_of(spark, rows, 1))
     found = LogisticRegression(**params).fit(frame_of(spark, rows, partitions).coalesce(partitions))
-    np.testing.assert_allclose(
-        found.coefficients.toArray(), reference.coefficients.toArray(), atol=1e-7
-    )
+    np.testing.assert_allclose(found.coefficients.toArray(), reference.coefficients.toArray(), atol=1e-7)
 
 
 def test_two_fits_of_one_frame_are_bit_equal(spark):
@@ -164,16 +162,13 @@ def test_wide_coefficients_travel_as_broadcasts(spark):
     size = 20_000
     rng = np.random.default_rng(5)
     rows = [
-        (Vectors.sparse(size, {int(j): 1.0 for j in rng.integers(0, size, 8)}), float(i % 2), 1.0)
-        for i in range(80)
+        (Vectors.sparse(size, {int(j): 1.0 for j in rng.integers(0, size, 8)}), float(i % 2), 1.0) for i in range(80)
     ]
     frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), SCHEMA)
     params = {"regParam": 0.1, "tol": 1e-10}
     found = LogisticRegression(**params).fit(frame)
     expected = stock.LogisticRegression(**params).fit(frame)
-    np.testing.assert_allclose(
-        found.coefficients.toArray(), expected.coefficients.toArray(), atol=1e-5
-    )
+    np.testing.assert_allclose(found.coefficients.toArray(), expected.coefficients.toArray(), atol=1e-5)
 
 
 def test_estimator_in_a_pipeline_survives_saving(spark, tmp_path):

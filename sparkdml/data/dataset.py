@@ -15,11 +15,13 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from sparkdml.data.combine import combine
-from sparkdml.data.handle import Handle, read_statistics, remove
+from sparkdml.data.handle import Handle, Home, read_statistics
 from sparkdml.data.ingest import Refusal, decode
 from sparkdml.data.reader import Columns
 from sparkdml.data.statistics import Statistics
+from sparkdml.data.store import home_of, local_directories, remove_home
 from sparkdml.resources import interpreter
+from sparkdml.resources.slots import task_slots
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -29,6 +31,14 @@ logger = logging.getLogger(__name__)
 
 class InputChangedError(RuntimeError):
     """Lost blocks were built again from other rows than before."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a round tells of the partition that it worked on."""
+
+    digest: int
+    homes: frozenset[Home]
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,10 @@ class Dataset:
     ingest_seconds : time that preparing took.
     """
 
-    def __init__(self, records: RDD, columns: Columns, tasks: int, feature_names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, identity: str, records: RDD, columns: Columns, tasks: int, feature_names: tuple[str, ...] = ()
+    ) -> None:
+        self.id = identity
         self.context: SparkContext = records.context
         self.columns = columns
         self.feature_names = feature_names
@@ -73,6 +86,7 @@ class Dataset:
         self._handles: RDD[Handle] = records.flatMap(_handle_of)
         self._tasks = tasks
         self._closed = False
+        self._homes: set[Home] = set()
         try:
             self._take_stock()
         except BaseException:
@@ -82,9 +96,11 @@ class Dataset:
     def _take_stock(self) -> None:
         started = time.perf_counter()
         found = self._inventory()
+        self.handles = tuple(sorted(found.handles, key=lambda handle: handle.partition))
+        for handle in self.handles:
+            self._homes |= handle.homes
         if found.refusals:
             raise min(found.refusals, key=lambda refusal: refusal.partition).to_error()
-        self.handles = tuple(sorted(found.handles, key=lambda handle: handle.partition))
         self.ingest_seconds = time.perf_counter() - started
         if found.statistics is None:
             raise ValueError(
@@ -127,11 +143,6 @@ class Dataset:
     def stored_bytes(self) -> int:
         return sum(handle.stored_bytes for handle in self.handles)
 
-    @property
-    def digests(self) -> dict[int, int]:
-        """The digest that each partition's rows had when they were first read."""
-        return {handle.partition: handle.digest for handle in self.handles}
-
     def rdd(self) -> RDD[Handle]:
         """The handles, one a partition that has rows; tasks over it go where the files are."""
         if self._closed:
@@ -153,22 +164,48 @@ class Dataset:
             self._records.unpersist(blocking=True)
             self._records.persist(StorageLevel.MEMORY_AND_DISK)
 
+    def confirm(self, seen: dict[int, Sighting]) -> None:
+        """Check that a round met every partition with the rows that it had at first, wherever they lie by now.
+
+        Raises InputChangedError if lost partitions came back with other rows.
+        """
+        for sighting in seen.values():
+            self._homes |= sighting.homes
+        first = {handle.partition: handle.digest for handle in self.handles}
+        now = {partition: sighting.digest for partition, sighting in seen.items()}
+        if first == now:
+            return
+        changed = sorted(p for p in first.keys() | now.keys() if first.get(p) != now.get(p))
+        raise InputChangedError(
+            f"partitions {changed} were lost, read again, and came back with other rows than before: the input is "
+            "not deterministic (rand, a sample without seed, a source that changes). Cache it, or write it and read "
+            f"it back, before fit; columns read: '{self.columns.features}', '{self.columns.label}'"
+        )
+
     def close(self) -> None:
         """Remove the block files and free what Spark keeps of them. Closing twice does nothing."""
         if self._closed:
             return
         self._closed = True
-        handles = getattr(self, "handles", ())
         here = socket.gethostname()
-        remove(handle for handle in handles if handle.host == here)
-        if any(handle.host != here for handle in handles):
+        for host, home in self._homes:
+            if host == here:
+                remove_home(home)
+        if not self._homes or any(host != here for host, _ in self._homes):
             self._remove_elsewhere()
         with contextlib.suppress(Py4JError):  # the context may have been stopped: nothing is left to free
             self._records.unpersist()
 
     def _remove_elsewhere(self) -> None:
+        """Ask every slot to remove what its executor has of this data set."""
+        slots, dataset = task_slots(self.context), self.id
+
+        def clean(_: object) -> None:
+            for root in local_directories():
+                remove_home(home_of(root, dataset))
+
         try:
-            self._handles.foreachPartition(remove)
+            self.context.parallelize(range(slots), slots).foreach(clean)
         except Exception as error:
             logger.warning("block files stay until the application ends: %s", error)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparkdml.data.statistics import Statistics
-from sparkdml.data.store import FileSpec, open_arrays, remove_directory
+from sparkdml.data.store import FileSpec, open_arrays
+
+#: A host, and a data set's directory there.
+Home = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,10 @@ class Handle:
         return sum(block.size for block in self.blocks)
 
     @property
-    def directories(self) -> set[str]:
+    def homes(self) -> frozenset[Home]:
+        """The data set's directories that hold files of this partition."""
         files = [*self.blocks, *([self.statistics] if self.statistics else [])]
-        return {str(Path(file.path).parent) for file in files}
+        return frozenset((self.host, str(Path(file.path).parents[1])) for file in files)
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -57,10 +60,3 @@ def read_statistics(handle: Handle) -> Statistics:
         weight_square_sum=handle.scalars["weight_square_sum"],
         **arrays,
     )
-
-
-def remove(handles: Iterable[Handle]) -> None:
-    """Remove the files of ``handles`` on this host."""
-    for handle in handles:
-        for directory in handle.directories:
-            remove_directory(directory)

@@ -44,8 +44,9 @@ def from_dataframe(
     slots = task_slots(df.sparkSession.sparkContext)
     # More tasks than slots would cost every later round; coalescing only groups what is there, nothing is shuffled.
     picked = picked.coalesce(slots)
+    identity = _new_id()
     ingester = UserDefinedFunction(
-        arrow_ingester(_new_id(), columns),
+        arrow_ingester(identity, columns),
         returnType="record binary",
         evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
     )
@@ -53,7 +54,7 @@ def from_dataframe(
     applied = ingester(*[picked[name] for name in picked.columns])
     frame = type(df)(picked._jdf.mapInArrow(applied._jc, False, None), df.sparkSession)
     names = () if isinstance(features, str) else tuple(features)
-    return Dataset(frame.rdd, columns, slots, names)
+    return Dataset(identity, frame.rdd, columns, slots, names)
 
 
 def from_parquet(
@@ -77,8 +78,9 @@ def from_parquet(
         raise ValueError(f"the data set is empty: {path} has no rows")
     name = features if isinstance(features, str) else ", ".join(features)
     columns = Columns(name, label, weight, classes)
-    records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(_new_id(), features, columns))
-    return Dataset(records, columns, len(plan), () if isinstance(features, str) else tuple(features))
+    identity = _new_id()
+    records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(identity, features, columns))
+    return Dataset(identity, records, columns, len(plan), () if isinstance(features, str) else tuple(features))
 
 
 def _parquet_ingester(

@@ -86,6 +86,11 @@ def local_directories() -> list[str]:
     return [part for part in configured.split(",") if part] or [tempfile.gettempdir()]
 
 
+def home_of(root: str, dataset: str) -> str:
+    """A dataset's directory under one of an executor's scratch directories."""
+    return str(Path(root) / f"{DATASET_PREFIX}{dataset}")
+
+
 def remove_directory(path: str) -> None:
     """Remove a partition's directory, and the dataset's around it when it is the last."""
     shutil.rmtree(path, ignore_errors=True)
@@ -95,3 +100,9 @@ def remove_directory(path: str) -> None:
             parent.rmdir()
         except OSError:
             return  # other partitions live there still
+
+
+def remove_home(path: str) -> None:
+    """Remove a dataset's directory, whatever attempts of its tasks left there."""
+    assert Path(path).name.startswith(DATASET_PREFIX)
+    shutil.rmtree(path, ignore_errors=True)

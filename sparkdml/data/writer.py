@@ -14,7 +14,7 @@ import numpy as np
 from sparkdml.data.handle import Handle
 from sparkdml.data.rows import Rows, SparseRows, fits_float32, to_dense, to_sparse
 from sparkdml.data.statistics import FEATURE_ARRAYS, Statistics
-from sparkdml.data.store import DATASET_PREFIX, FileSpec, remove_directory, write_file
+from sparkdml.data.store import FileSpec, home_of, remove_directory, write_file
 
 #: No block file holds more feature bytes than this, unless a single row does.
 MAX_BLOCK_BYTES = 64 * 2**20
@@ -35,7 +35,7 @@ class PartitionWriter:
         name = f"part-{partition:05d}-{uuid.uuid4().hex[:12]}"
         start = partition % len(roots)
         ordered = [*roots[start:], *roots[:start]]
-        self._directories = [Path(root) / f"{DATASET_PREFIX}{dataset}" / name for root in ordered]
+        self._directories = [Path(home_of(root, dataset)) / name for root in ordered]
         self._pending: list[Rows] = []
         self._pending_bytes = 0
         self._pending_nonzeros = 0.0

@@ -12,7 +12,7 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Tally, Update, add_updates, payload_bytes
 from sparkdml.data.combine import combine
-from sparkdml.data.dataset import Dataset, InputChangedError
+from sparkdml.data.dataset import Dataset, Sighting
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement.base import OnRound, Placement, Trained
@@ -31,7 +31,7 @@ class Contribution:
     update: Update | None
     tally: Tally = Tally()
     missing: tuple[int, ...] = ()
-    digests: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, Sighting] = field(default_factory=dict)
 
     def merge(self, other: Contribution) -> Contribution:
         update = self.update or other.update
@@ -41,7 +41,7 @@ class Contribution:
             update,
             self.tally.merge(other.tally),
             self.missing + other.missing,
-            {**self.digests, **other.digests},
+            {**self.seen, **other.seen},
         )
 
 
@@ -94,7 +94,6 @@ class Broadcast(Placement):
         dataset: Dataset,
     ) -> Contribution:
         """The sum over all partitions, each counted once, whatever files were lost meanwhile."""
-        expected = dataset.digests
         with ship(dataset.context, coef, coef.nbytes) as coef_there:
             task = _round_task(algorithm, problem, coef_there, clock)
             for _ in range(MAX_REBUILDS):
@@ -105,23 +104,12 @@ class Broadcast(Placement):
                 if total.missing:
                     dataset.rebuild(total.missing)
                     continue
-                _check_unchanged(expected, total.digests, dataset)
+                dataset.confirm(total.seen)
                 return total
         raise RuntimeError(
             f"block files vanished {MAX_REBUILDS} times within one round; something deletes them while the fit runs: "
             "keep spark.local.dir out of reach of cleaning scripts"
         )
-
-
-def _check_unchanged(expected: dict[int, int], found: dict[int, int], dataset: Dataset) -> None:
-    if expected == found:
-        return
-    changed = sorted(p for p in expected.keys() | found.keys() if expected.get(p) != found.get(p))
-    raise InputChangedError(
-        f"partitions {changed} were lost, read again, and came back with other rows than before: the input is not "
-        "deterministic (rand, a sample without seed, a source that changes). Cache it, or write it and read it "
-        f"back, before fit; columns read: '{dataset.columns.features}', '{dataset.columns.label}'"
-    )
 
 
 def _round_task(
@@ -140,6 +128,7 @@ def _round_task(
             update, _ = algorithm.work(problem.value, blocks, coef.value, None, clock)
             seconds = time.perf_counter() - began
             rows = sum(block.rows for block in blocks)
-            yield Contribution(update, Tally(seconds, rows), digests={handle.partition: handle.digest})
+            seen = {handle.partition: Sighting(handle.digest, handle.homes)}
+            yield Contribution(update, Tally(seconds, rows), seen=seen)
 
     return run

@@ -40,12 +40,8 @@ def make_frame(spark, X, y, w, form: str, partitions: int = 3):
         StructField("label", DoubleType()),
         StructField("weight", DoubleType()),
     ]
-    rows = [
-        (vector(i, X[i]), float(y[i]), float(w[i])) for i in range(len(y))
-    ]
-    return spark.createDataFrame(
-        spark.sparkContext.parallelize(rows, partitions), StructType(fields)
-    )
+    rows = [(vector(i, X[i]), float(y[i]), float(w[i])) for i in range(len(y))]
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), StructType(fields))
 
 
 def compare(frame, X, y, w, params):
@@ -131,9 +127,7 @@ def test_max_iter_counts_as_in_spark(spark, max_iter):
     found = ours.LogisticRegression(**params).fit(frame)
     assert found.report.iterations == expected.summary.totalIterations == max_iter
     assert len(found.report.objective_history) == max_iter + 1
-    assert found.report.objective_history[0] == pytest.approx(
-        expected.summary.objectiveHistory[0], rel=1e-9
-    )
+    assert found.report.objective_history[0] == pytest.approx(expected.summary.objectiveHistory[0], rel=1e-9)
     assert np.all(np.diff(found.report.objective_history) <= 1e-12)
 
 
@@ -169,9 +163,7 @@ def test_a9a_reaches_the_known_optimum(spark, shared_data):
         return frame.withColumn("label", F.when(F.col("label") > 0, 1.0).otherwise(0.0)).cache()
 
     train, test = read("a9a"), read("a9a.t")
-    model = ours.LogisticRegression(
-        regParam=1e-4, standardization=False, tol=1e-9, maxIter=1000
-    ).fit(train)
+    model = ours.LogisticRegression(regParam=1e-4, standardization=False, tol=1e-9, maxIter=1000).fit(train)
     assert model.report.objective == pytest.approx(0.32441304, abs=1e-8)
     scored = model.transform(test)
     accuracy = scored.where("prediction = label").count() / test.count()
@@ -181,9 +173,7 @@ def test_a9a_reaches_the_known_optimum(spark, shared_data):
         params = {"regParam": 1e-3, "standardization": standardization, "tol": 1e-12, "maxIter": 1000}
         expected = stock.LogisticRegression(**params).fit(train)
         found = ours.LogisticRegression(**params).fit(train)
-        np.testing.assert_allclose(
-            found.coefficients.toArray(), expected.coefficients.toArray(), atol=2e-4
-        )
+        np.testing.assert_allclose(found.coefficients.toArray(), expected.coefficients.toArray(), atol=2e-4)
         assert found.intercept == pytest.approx(expected.intercept, abs=2e-4)
     train.unpersist()
     test.unpersist()

@@ -1,0 +1,142 @@
+"""Fixtures of the whole suite: one Spark session, real data where it is there, frames from arrays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# The same examples in every run: a suite that passes by chance says nothing.
+settings.register_profile("sparkdml", deadline=None, derandomize=True)
+settings.load_profile("sparkdml")
+
+
+@pytest.fixture(scope="session")
+def local_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's executors keep their scratch files, block files among them."""
+    return tmp_path_factory.mktemp("spark-local")
+
+
+@pytest.fixture(scope="session")
+def spark(
+    local_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """One session of two slots. Its end checks that no test left a block file behind."""
+    import sparkdml
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        # would win over spark.local.dir
+        environment.delenv("SPARK_LOCAL_DIRS", raising=False)
+        session = (
+            sparkdml.session()
+            .master("local[2,4]")
+            .appName("sparkdml tests")
+            .config("spark.driver.memory", "2g")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "4")
+            .config("spark.local.dir", str(local_dir))
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+            left = stored_datasets(local_dir)
+            assert not left, f"block files outlived their data sets: {left}"
+        finally:
+            session.stop()
+
+
+def stored_datasets(local_dir: Path) -> list[Path]:
+    """The directories of data sets that have files on disk."""
+    return sorted(local_dir.rglob("sparkdml-*"))
+
+
+@pytest.fixture
+def datasets_on_disk(spark: SparkSession, local_dir: Path) -> Callable[[], list[Path]]:
+    """A function that looks which data sets, made since the test began, have files on disk."""
+    before = set(stored_datasets(local_dir))
+    return lambda: [path for path in stored_datasets(local_dir) if path not in before]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data sets beside the project, for whoever has them."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"no real data at {path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_frame(spark: SparkSession) -> Callable[..., DataFrame]:
+    """``make_frame(X, y, weights=None, kind="dense", partitions=2)``: numpy arrays as a DataFrame.
+
+    ``kind`` is how the features are stored: ``dense``, ``sparse`` or ``mixed`` vectors, ``doubles`` or ``floats``
+    (arrays), or ``scalars`` (columns ``x0``, ``x1``, ...); else the column is ``features``. Labels are in ``label``
+    and weights, where given, in ``weight``. Rows keep their order over ``partitions`` slices.
+    """
+    from pyspark.ml.linalg import Vectors, VectorUDT
+    from pyspark.sql import types as T
+
+    def sparse(row: np.ndarray) -> object:
+        at = np.flatnonzero(row)
+        return Vectors.sparse(len(row), at.tolist(), row[at].tolist())
+
+    def dense(row: np.ndarray) -> object:
+        return Vectors.dense(row.tolist())
+
+    feature_types = {
+        "dense": VectorUDT(),
+        "sparse": VectorUDT(),
+        "mixed": VectorUDT(),
+        "doubles": T.ArrayType(T.DoubleType()),
+        "floats": T.ArrayType(T.FloatType()),
+    }
+
+    def features_of(kind: str, i: int, row: np.ndarray) -> list[object]:
+        if kind == "scalars":
+            return list(row.tolist())
+        if kind in ("doubles", "floats"):
+            return [row.tolist()]
+        is_sparse = kind == "sparse" or (kind == "mixed" and i % 2 == 1)
+        return [sparse(row) if is_sparse else dense(row)]
+
+    def make(
+        X: np.ndarray,
+        y: np.ndarray,
+        weights: np.ndarray | None = None,
+        kind: str = "dense",
+        partitions: int = 2,
+    ) -> DataFrame:
+        X = np.asarray(X, np.float64)
+        if kind == "scalars":
+            fields = [T.StructField(f"x{j}", T.DoubleType()) for j in range(X.shape[1])]
+        else:
+            fields = [T.StructField("features", feature_types[kind])]
+        fields.append(T.StructField("label", T.DoubleType()))
+        rows = [
+            [*features_of(kind, i, row), label]
+            for i, (row, label) in enumerate(zip(X, np.asarray(y, float).tolist(), strict=True))
+        ]
+        if weights is not None:
+            fields.append(T.StructField("weight", T.DoubleType()))
+            for row, weight in zip(rows, np.asarray(weights, float).tolist(), strict=True):
+                row.append(weight)
+        slices = spark.sparkContext.parallelize(rows, partitions)
+        return spark.createDataFrame(slices, T.StructType(fields), verifySchema=False)
+
+    return make

@@ -1,0 +1,110 @@
+"""Every stored format multiplies as the matrix that it stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import BLOCK_FORMATS
+from oracles import random_rows
+
+from sparkdml.data.block import Block, SparseBlock
+
+every_format = pytest.mark.parametrize(
+    "build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys()
+)
+SHAPES = [(1, 1), (1, 6), (7, 1), (7, 5), (3, 40), (50, 17), (64, 8)]
+OUTPUTS = [1, 2, 5, 8, 10]
+
+
+def stored(build, X: np.ndarray) -> Block:
+    return build(X, np.zeros(len(X)), np.ones(len(X)))
+
+
+def padded(block: Block, matrix: np.ndarray) -> np.ndarray:
+    """``matrix`` (features, K) with the zero columns that a block asks for."""
+    result = np.zeros((block.features, block.lanes(matrix.shape[1])))
+    result[:, : matrix.shape[1]] = matrix
+    return result
+
+
+@every_format
+@pytest.mark.parametrize("outputs", OUTPUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_margins_are_the_matrix_product(build, shape: tuple[int, int], outputs: int) -> None:
+    rng = np.random.default_rng(outputs)
+    X = random_rows(rng, *shape)
+    coefficients = rng.standard_normal((shape[1], outputs))
+    block = stored(build, X)
+    out = np.full((shape[0], outputs), np.nan)
+    block.margins(0, shape[0], padded(block, coefficients), out)
+    np.testing.assert_allclose(out, X @ coefficients, rtol=1e-12, atol=1e-13)
+
+
+@every_format
+@pytest.mark.parametrize("outputs", OUTPUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_accumulate_adds_the_transposed_product(build, shape: tuple[int, int], outputs: int) -> None:
+    rng = np.random.default_rng(outputs)
+    X = random_rows(rng, *shape)
+    slopes = rng.standard_normal((shape[0], outputs))
+    earlier = rng.standard_normal((shape[1], outputs))
+    block = stored(build, X)
+    gradient = padded(block, earlier)
+    block.accumulate(0, shape[0], slopes, gradient)
+    np.testing.assert_allclose(
+        gradient[:, :outputs], earlier + X.T @ slopes, rtol=1e-12, atol=1e-13
+    )
+    assert not gradient[:, outputs:].any()
+
+
+@every_format
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_any_slice_of_rows_is_that_slice_of_the_matrix(build, outputs: int) -> None:
+    rng = np.random.default_rng(5)
+    X = random_rows(rng, 11, 6)
+    coefficients = rng.standard_normal((6, outputs))
+    block = stored(build, X)
+    for start in range(11):
+        for stop in range(start, 12):
+            out = np.full((stop - start, outputs), np.nan)
+            block.margins(start, stop, padded(block, coefficients), out)
+            np.testing.assert_allclose(out, X[start:stop] @ coefficients, atol=1e-13)
+            gradient = padded(block, np.zeros((6, outputs)))
+            block.accumulate(start, stop, out, gradient)
+            expected = X[start:stop].T @ out
+            np.testing.assert_allclose(gradient[:, :outputs], expected, atol=1e-12)
+
+
+@every_format
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_rows_without_values_have_margin_0(build, outputs: int) -> None:
+    block = stored(build, np.zeros((9, 4)))
+    out = np.full((9, outputs), np.nan)
+    block.margins(0, 9, padded(block, np.ones((4, outputs))), out)
+    assert not out.any()
+    gradient = padded(block, np.zeros((4, outputs)))
+    block.accumulate(0, 9, np.ones((9, outputs)), gradient)
+    assert not gradient.any()
+
+
+@every_format
+def test_products_are_float64_whatever_is_stored(build) -> None:
+    """A sum in float32 would lose these ones beside 2^25."""
+    X = np.full((4, 65), 1.0)
+    X[:, 0] = 2.0**25
+    out = np.empty((4, 1))
+    stored(build, X).margins(0, 4, np.ones((65, 1)), out)
+    np.testing.assert_array_equal(out, 2.0**25 + 64)
+
+
+@every_format
+def test_nbytes_counts_what_is_stored(build) -> None:
+    X = random_rows(np.random.default_rng(0), 20, 10)
+    block = stored(build, X)
+    itemsize = block.values.itemsize
+    if isinstance(block, SparseBlock):
+        assert block.nbytes == np.count_nonzero(X) * (itemsize + 4) + 8 * 21
+    else:
+        assert block.nbytes == X.size * itemsize
+
+
