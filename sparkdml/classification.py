@@ -13,6 +13,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable, JavaML
 
 from sparkdml import persist
 from sparkdml.algorithms import LBFGS, Problem, Scaling
+from sparkdml.algorithms.preconditioner import gram_pays
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import BlockEstimator, report_of
@@ -126,7 +127,8 @@ class LogisticRegression(
             return self._constant_model(dataset, histogram, multinomial, ingest_seconds)
         loss: Loss = Softmax(len(histogram)) if multinomial else Logistic()
         problem = self._problem(dataset, loss)
-        algorithm = LBFGS(self.getMaxIter(), self.getTol())
+        gram = gram_pays(dataset.rows, dataset.features, float(dataset.statistics.nonzeros.sum()), dataset.partitions)
+        algorithm = LBFGS(self.getMaxIter(), self.getTol(), gram)
         start = _starting_point(problem, histogram)
         trained = self._run(algorithm, problem, start, dataset, self.getMaxIter())
         stop: Stop = trained.state.stop

@@ -14,6 +14,7 @@ from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.data.moments import SparseMoments, dense_statistics
 from sparkdml.losses import Logistic, Softmax
 from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.resources.worker import hide_from_collector
 
 
 def warm() -> None:
@@ -40,6 +41,7 @@ def _frozen(values: list, dtype: type = np.float64) -> np.ndarray:
 
 def main() -> None:
     warm()
+    hide_from_collector()
     daemon.manager()
 
 

@@ -29,9 +29,7 @@ def local_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(
-    local_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
+def spark(local_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session of two slots. Its end checks that no test left a block file behind."""
     import sparkdml
 
@@ -136,7 +134,9 @@ def make_frame(spark: SparkSession) -> Callable[..., DataFrame]:
             fields.append(T.StructField("weight", T.DoubleType()))
             for row, weight in zip(rows, np.asarray(weights, float).tolist(), strict=True):
                 row.append(weight)
-        slices = spark.sparkContext.parallelize(rows, partitions)
+        # rows given as a list reach the JVM without a Python worker, in as many slices as there are slots
+        as_list = partitions == spark.sparkContext.defaultParallelism
+        slices = rows if as_list else spark.sparkContext.parallelize(rows, partitions)
         return spark.createDataFrame(slices, T.StructType(fields), verifySchema=False)
 
     return make

@@ -49,9 +49,7 @@ def random_labels(rng: np.random.Generator, loss: Loss, rows: int) -> np.ndarray
     return rng.integers(0, max(loss.outputs, 2), rows).astype(np.float64)
 
 
-def random_rows(
-    rng: np.random.Generator, rows: int, features: int, density: float = 0.4
-) -> np.ndarray:
+def random_rows(rng: np.random.Generator, rows: int, features: int, density: float = 0.4) -> np.ndarray:
     """A matrix with zeros, whose values float32 holds exactly; its middle row is empty where there are several."""
     X = rng.standard_normal((rows, features)).astype(np.float32).astype(np.float64)
     X[rng.random(X.shape) > density] = 0.0

@@ -10,10 +10,12 @@ import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.line_search import LineSearch
+from sparkdml.algorithms.preconditioner import Preconditioner, diagonal_preconditioner, gram_preconditioner
 from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Stop, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.optim.gram import gram_matrix
 
 #: Spark compares the objective with the largest of the last 20 before it calls values converged.
 VALUE_WINDOW = 20
@@ -36,7 +38,7 @@ class LBFGSState:
 
     coef: np.ndarray
     best: np.ndarray
-    preconditioner: np.ndarray
+    preconditioner: Preconditioner
     objective: float = math.inf
     gradient: np.ndarray | None = None
     direction: np.ndarray | None = None
@@ -57,8 +59,9 @@ class LBFGS(Algorithm):
     """Limited-memory BFGS with a strong Wolfe line search.
 
     Each round evaluates one point: the workers' update is the loss and gradient sums there, ``advance`` answers
-    with the next trial of the line search or the first trial along a new direction. ``H_0`` is the problem's
-    curvature diagonal, scaled by the latest pair.
+    with the next trial of the line search or the first trial along a new direction. ``H_0`` is a preconditioner,
+    scaled by the latest pair: the inverse of the problem's curvature diagonal or, with ``gram``, of the curvature
+    times the features' covariance, which workers add to their first update (:class:`~.preconditioner.Gram`).
 
     Stops when the gradient norm is at most ``max(tolerance * |F|, 1e-8)``, or the objective is within
     ``tolerance * |F_0|`` of the largest of its last 20 values: the rule ``tol`` stands for in ``pyspark.ml``.
@@ -68,19 +71,25 @@ class LBFGS(Algorithm):
 
     max_iterations: int
     tolerance: float
+    gram: bool = False
     corrections: int = 10
 
     def init(self, problem: Problem, coef: np.ndarray) -> LBFGSState:
-        return LBFGSState(coef=coef, best=coef, preconditioner=1.0 / problem.curvature())
+        return LBFGSState(coef=coef, best=coef, preconditioner=diagonal_preconditioner(problem))
 
     def work(
         self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
-        return loss_and_gradient(problem.loss, blocks, coefficients, intercepts), None
+        update = loss_and_gradient(problem.loss, blocks, coefficients, intercepts)
+        if self.gram and clock == 0:
+            update["gram"] = gram_matrix(blocks, problem.features)
+        return update, None
 
     def advance(self, problem: Problem, state: LBFGSState, total: Update) -> LBFGSState:
         value, gradient = problem.evaluate(state.coef, total)
+        if "gram" in total:
+            state = replace(state, preconditioner=gram_preconditioner(problem, np.asarray(total["gram"])))
         if state.search is None or state.direction is None:
             return self._begin(state, value, gradient)
         search = state.search.told(value, float(gradient @ state.direction))
@@ -98,12 +107,15 @@ class LBFGS(Algorithm):
                 "look for features of extreme size (above about 1e150) and rescale them",
             )
             return replace(state, objective=value, gradient=gradient, stop=stop)
+        restarted = math.isfinite(state.first_objective)
         state = replace(
             state,
+            best=state.coef,
             objective=value,
             gradient=gradient,
-            first_objective=value,
-            values=(*state.values, value),
+            first_objective=state.first_objective if restarted else value,
+            values=(*state.values, value)[-VALUE_WINDOW:],
+            iteration=state.iteration + restarted,
         )
         return self._look_ahead(self._judge(state))
 
@@ -126,7 +138,13 @@ class LBFGS(Algorithm):
         return self._look_ahead(self._judge(state))
 
     def _restart(self, state: LBFGSState) -> LBFGSState:
-        """No step along the direction will do: forget the corrections once, then give up."""
+        """No step along the direction will do: go on from the best trial without corrections, or give up."""
+        assert state.search is not None
+        assert state.direction is not None
+        low = state.search.low
+        if low.step > 0.0 and low.value < state.objective:
+            coef = state.best + low.step * state.direction
+            return replace(state, coef=coef, search=None, direction=None, pairs=())
         if state.pairs:
             return self._look_ahead(replace(state, pairs=()))
         stop = Stop(
@@ -165,7 +183,7 @@ class LBFGS(Algorithm):
         return replace(state, coef=coef, direction=direction, search=search)
 
 
-def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: np.ndarray) -> np.ndarray:
+def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: Preconditioner) -> np.ndarray:
     """The two-loop recursion; a positive definite operator, so its negative is a descent direction."""
     result = vector.copy()
     alphas = []
@@ -176,8 +194,8 @@ def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], precondi
     scale = 1.0
     if pairs:
         latest = pairs[-1]
-        scale = 1.0 / (latest.rho * float(latest.y @ (preconditioner * latest.y)))
-    result *= scale * preconditioner
+        scale = 1.0 / (latest.rho * float(latest.y @ preconditioner.solve(latest.y)))
+    result = scale * preconditioner.solve(result)
     for pair, alpha in zip(pairs, reversed(alphas), strict=True):
         result += (alpha - pair.rho * float(pair.y @ result)) * pair.s
     return result

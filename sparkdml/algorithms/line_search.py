@@ -54,7 +54,13 @@ class LineSearch:
         if trials >= MAX_TRIALS:
             return replace(self, trials=trials, failed=True)
         low, high = self._bracket(here)
-        step = low.step * 4.0 if high is None else _between(low, high)
+        if high is None:
+            step = low.step * 4.0
+        elif trials % 3 == 0:
+            # interpolation may creep along one end: halving every third time bounds the number of trials
+            step = 0.5 * (low.step + high.step)
+        else:
+            step = _between(low, high)
         collapsed = high is not None and abs(high.step - low.step) <= 1e-14 * max(step, 1e-300)
         return replace(self, low=low, high=high, step=step, trials=trials, failed=collapsed)
 
@@ -94,6 +100,7 @@ def _between(low: Point, high: Point) -> float:
             divisor = slope_high - slope_low + 2.0 * gamma
             if divisor != 0.0:
                 fraction = (gamma - slope_low + theta) / divisor
-    else:
+    if not math.isfinite(high.value) or not math.isfinite(fraction):
+        # over a cliff, or so high that the cubic overflows: the acceptable steps are near the low end
         fraction = 0.1
     return low.step + min(max(fraction, 0.1), 0.9) * width

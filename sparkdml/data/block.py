@@ -26,9 +26,10 @@ class Block(ABC):
         return len(self.labels)
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the stored features."""
+        arrays = (value for name, value in vars(self).items() if name not in ("labels", "weights", "features"))
+        return sum(array.nbytes for array in arrays)
 
     @abstractmethod
     def margins(
@@ -48,6 +49,10 @@ class Block(ABC):
     def accumulate(self, start: int, stop: int, slopes: np.ndarray, gradient: np.ndarray) -> None:
         """``gradient += X[start:stop].T @ slopes``; gradient has shape (features, lanes(K))."""
 
+    @abstractmethod
+    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
+        """``total += X' diag(weights) X`` over rows start to stop, at least its lower triangle."""
+
     def lanes(self, outputs: int) -> int:
         """Columns that arrays of ``outputs`` coefficients a feature are padded to."""
         return outputs
@@ -63,10 +68,6 @@ class DenseBlock(Block):
     """``values``: float32 or float64, shape (rows, features), C order."""
 
     values: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes
 
     def margins(
         self,
@@ -90,6 +91,10 @@ class DenseBlock(Block):
             values = self.values[start:stop].astype(np.float64, copy=False)
             gradient += values.T @ slopes
 
+    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
+        values = self.values[start:stop] * np.sqrt(self.weights[start:stop, None])
+        total += values.T @ values
+
     def chunk_rows(self, outputs: int) -> int:
         rows = super().chunk_rows(outputs)
         # a matrix product wants more rows than a cache-sized chunk of very wide ones has
@@ -107,10 +112,6 @@ class SparseBlock(Block):
     indices: np.ndarray
     values: np.ndarray
 
-    @property
-    def nbytes(self) -> int:
-        return self.indptr.nbytes + self.indices.nbytes + self.values.nbytes
-
     def margins(
         self,
         start: int,
@@ -126,6 +127,9 @@ class SparseBlock(Block):
         single = slopes.shape[1] == 1
         kernel = kernels.sparse_accumulate if single else kernels.sparse_accumulate_multi
         kernel(self.indptr, self.indices, self.values, start, stop, slopes, gradient)
+
+    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
+        kernels.sparse_gram(self.indptr, self.indices, self.values, self.weights, start, stop, total)
 
     def lanes(self, outputs: int) -> int:
         """Full vector registers: the kernels then have no scalar remainder, which halves their time."""

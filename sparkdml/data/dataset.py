@@ -6,18 +6,20 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from sparkdml.data.combine import combine
 from sparkdml.data.handle import Handle, Home, read_statistics
 from sparkdml.data.ingest import Refusal, decode
-from sparkdml.data.reader import Columns
+from sparkdml.data.reader import BadInputError, Columns
 from sparkdml.data.statistics import Statistics
 from sparkdml.data.store import home_of, local_directories, remove_home
 from sparkdml.resources import interpreter
@@ -41,29 +43,6 @@ class Sighting:
     homes: frozenset[Home]
 
 
-@dataclass(frozen=True)
-class Inventory:
-    """What the tasks of the first pass report; merged over partitions."""
-
-    statistics: Statistics | None = None
-    handles: tuple[Handle, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-
-    def merge(self, other: Inventory) -> Inventory:
-        mine, yours = self.statistics, other.statistics
-        refusals = self.refusals + other.refusals
-        if mine and yours and mine.features != yours.features:
-            sizes = sorted({mine.features, yours.features})
-            where = sorted(h.partition for h in other.handles)[0]
-            text = (
-                f"rows have {sizes[0]} features in some partitions and {sizes[1]} in others "
-                f"(one of them is partition {where}); give every row the same number of features"
-            )
-            refusals, yours = (*refusals, Refusal("input", where, text)), None
-        merged = mine.merge(yours) if mine and yours else mine or yours
-        return Inventory(merged, self.handles + other.handles, refusals)
-
-
 class Dataset:
     """Rows as blocks on the executors. Use it as a context manager, or call :meth:`close`: its files then vanish.
 
@@ -75,16 +54,12 @@ class Dataset:
     ingest_seconds : time that preparing took.
     """
 
-    def __init__(
-        self, identity: str, records: RDD, columns: Columns, tasks: int, feature_names: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, identity: str, records: RDD, columns: Columns) -> None:
         self.id = identity
         self.context: SparkContext = records.context
         self.columns = columns
-        self.feature_names = feature_names
         self._records = records.persist(StorageLevel.MEMORY_AND_DISK)
         self._handles: RDD[Handle] = records.flatMap(_handle_of)
-        self._tasks = tasks
         self._closed = False
         self._homes: set[Home] = set()
         try:
@@ -95,37 +70,65 @@ class Dataset:
 
     def _take_stock(self) -> None:
         started = time.perf_counter()
-        found = self._inventory()
-        self.handles = tuple(sorted(found.handles, key=lambda handle: handle.partition))
+        outcomes = self._first_pass()
+        found = [outcome for outcome in outcomes if isinstance(outcome, Handle)]
+        self.handles = tuple(sorted(found, key=lambda handle: handle.partition))
         for handle in self.handles:
             self._homes |= handle.homes
-        if found.refusals:
-            raise min(found.refusals, key=lambda refusal: refusal.partition).to_error()
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+        if refusals:
+            raise min(refusals, key=lambda refusal: refusal.partition).to_error()
+        self._check_widths()
+        self.statistics = self._merged_statistics()
+        self._check_range()
         self.ingest_seconds = time.perf_counter() - started
-        if found.statistics is None:
-            raise ValueError(
-                "the data set is empty: it has no rows"
-                + (" of non-zero weight" if self.columns.weight else "")
-                + "; look at filters and joins before fit"
-            )
-        self.statistics = found.statistics
         logger.info(
             "prepared %d rows x %d features in %d partitions: %.1f MB in %.2f s",
             self.rows, self.features, self.partitions, self.stored_bytes / 1e6, self.ingest_seconds,
         )  # fmt: skip
 
-    def _inventory(self) -> Inventory:
-        records: RDD[Inventory] = self._records.mapPartitions(_take_inventory)
-        # the width is not known yet; metadata may tell, else values are taken to be small
-        width = (self.columns.expected or 0) * 24
+    def _first_pass(self) -> list[Handle | Refusal]:
+        """Read all rows; what comes back is one small record a partition."""
         try:
-            found = combine(records, Inventory.merge, width, self._tasks)
+            records = self._records.collect()
         except Exception as error:
             explained = interpreter.explain(self.context, error)
             if explained is not None:
                 raise explained from error
             raise
-        return found or Inventory()
+        return [decode(_record_bytes(record)) for record in records]
+
+    def _check_widths(self) -> None:
+        """Every partition checked its own rows; here they are compared with one another."""
+        if not self.handles:
+            absent = "no rows of non-zero weight" if self.columns.weight else "no rows"
+            raise ValueError(f"the data set is empty: it has {absent}; look at filters and joins before fit")
+        first = self.handles[0]
+        for handle in self.handles:
+            if handle.features != first.features:
+                raise BadInputError(
+                    f"column '{self.columns.features}' has {first.features} features in partition {first.partition} "
+                    f"and {handle.features} in partition {handle.partition}; give every row the same number"
+                )
+
+    def _check_range(self) -> None:
+        """Values whose squares overflow have no variance to scale by."""
+        wrong = ~np.isfinite(self.statistics.m2)
+        if wrong.any():
+            feature = int(np.argmax(wrong))
+            raise BadInputError(
+                f"column '{self.columns.features}': feature {feature} has values near "
+                f"{abs(self.statistics.mean[feature]):.0e} or larger, whose variance overflows; rescale it"
+            )
+
+    def _merged_statistics(self) -> Statistics:
+        here = socket.gethostname()
+        if all(handle.host == here for handle in self.handles):
+            return reduce(Statistics.merge, map(read_statistics, self.handles))
+        width = 24 * self.handles[0].features
+        merged = combine(self._handles.map(read_statistics), Statistics.merge, width, len(self.handles))
+        assert merged is not None
+        return merged
 
     @property
     def features(self) -> int:
@@ -154,13 +157,9 @@ class Dataset:
         lost = sorted(partitions)
         logger.warning("block files of partitions %s are gone; reading these rows again", lost)
         try:
-            assert self.context._jvm is not None
-            master = self.context._jsc.sc().env().blockManager().master()
-            for partition in lost:
-                block = self.context._jvm.org.apache.spark.storage.RDDBlockId(self._records.id(), partition)
-                master.removeBlock(block)
+            forget_partitions(self._records, lost)
         except Py4JError as error:
-            logger.info("cannot forget single partitions (%s); forgetting all", error)
+            logger.warning("cannot forget single partitions (%s); reading all of them again", error)
             self._records.unpersist(blocking=True)
             self._records.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -221,6 +220,18 @@ class Dataset:
         self.close()
 
 
+def forget_partitions(rdd: RDD, partitions: Iterable[int]) -> None:
+    """Drop the cached blocks of some partitions; Spark itself only offers to drop all."""
+    jvm = rdd.context._jvm
+    assert jvm is not None
+    # By reflection: py4j would look at every method of SparkEnv, some of which need classes that are not shipped.
+    field = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
+    field.setAccessible(True)
+    master = field.get(rdd.context._jsc.sc().env()).master()
+    for partition in partitions:
+        master.removeBlock(jvm.org.apache.spark.storage.RDDBlockId(rdd.id(), partition))
+
+
 def _record_bytes(record: object) -> bytes:
     return bytes(record if isinstance(record, (bytes, bytearray)) else record[0])  # type: ignore[index]
 
@@ -228,11 +239,3 @@ def _record_bytes(record: object) -> bytes:
 def _handle_of(record: object) -> list[Handle]:
     outcome = decode(_record_bytes(record))
     return [outcome] if isinstance(outcome, Handle) else []
-
-
-def _take_inventory(records: Iterable[object]) -> Iterator[Inventory]:
-    for outcome in [decode(_record_bytes(record)) for record in records]:
-        if isinstance(outcome, Refusal):
-            yield Inventory(refusals=(outcome,))
-        else:
-            yield Inventory(read_statistics(outcome), (outcome,))

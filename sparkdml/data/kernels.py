@@ -113,3 +113,15 @@ def sparse_accumulate_multi(indptr, indices, values, start, stop, slopes, gradie
             j = indices[p]
             for k in range(row.shape[0]):
                 gradient[j, k] += value * row[k]
+
+
+@_fast
+def sparse_gram(indptr, indices, values, weights, start, stop, total):
+    """``total[j, k] += w_i x_ij x_ik`` for k <= j, over the non-zeros of rows start to stop."""
+    for i in range(start, stop):
+        low, high = indptr[i], indptr[i + 1]
+        for p in range(low, high):
+            scaled = weights[i] * values[p]
+            j = indices[p]
+            for q in range(low, p + 1):
+                total[j, indices[q]] += scaled * values[q]

@@ -35,7 +35,10 @@ def open_handle(handle: Handle) -> Sequence[Block]:
 
 
 def _all_there(handle: Handle) -> bool:
-    return all(os.path.exists(block.path) for block in handle.blocks)
+    try:
+        return all(os.stat(block.path).st_size == block.size for block in handle.blocks)
+    except OSError:
+        return False
 
 
 def _forget_closed() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -27,37 +29,38 @@ class Split:
 
 
 def find_files(path: str) -> list[str]:
-    """The Parquet files at ``path`` (a file or a folder; local, or any URI that pyarrow opens)."""
-    filesystem, root = pafs.FileSystem.from_uri(_uri(path))
+    """The Parquet files at ``path`` (a file or a folder; a local path, or any URI that pyarrow opens)."""
+    filesystem, root = _locate(path)
     info = filesystem.get_file_info(root)
     if info.type == pafs.FileType.NotFound:
         raise FileNotFoundError(f"no Parquet file or folder at {path}")
     if info.type == pafs.FileType.File:
         return [path]
     found = filesystem.get_file_info(pafs.FileSelector(root, recursive=True))
-    names = sorted(
-        item.path
-        for item in found
-        if item.type == pafs.FileType.File
-        and item.size
-        and not any(part.startswith(("_", ".")) for part in item.path[len(root) :].split("/") if part)
+    below = sorted(
+        item.path[len(root) :].lstrip("/") for item in found if item.type == pafs.FileType.File and item.size
     )
+    names = [name for name in below if not any(part.startswith(("_", ".")) for part in name.split("/"))]
     if not names:
         raise FileNotFoundError(f"the folder {path} holds no Parquet files")
-    scheme = path.split("://", 1)[0] + "://" if "://" in path else ""
-    return [name if not scheme or "://" in name else scheme + name for name in names]
+    return [f"{path.rstrip('/')}/{quote(name) if _is_uri(path) else name}" for name in names]
 
 
-def _uri(path: str) -> str:
-    if "://" in path or path.startswith("file:"):
-        return path
-    import os
+def _is_uri(path: str) -> bool:
+    return "://" in path or path.startswith("file:")
 
-    return "file://" + os.path.abspath(path)
+
+def _locate(path: str) -> tuple[pafs.FileSystem, str]:
+    if path.startswith("file:"):
+        return pafs.LocalFileSystem(), unquote(urlsplit(path).path)
+    if _is_uri(path):
+        filesystem, name = pafs.FileSystem.from_uri(path)
+        return filesystem, name
+    return pafs.LocalFileSystem(), os.path.abspath(path)
 
 
 def _open(path: str) -> pq.ParquetFile:
-    filesystem, name = pafs.FileSystem.from_uri(_uri(path))
+    filesystem, name = _locate(path)
     return pq.ParquetFile(filesystem.open_input_file(name))
 
 
@@ -83,24 +86,28 @@ def plan_splits(files: Sequence[str], parts: int) -> list[list[Split]]:
     return [splits for splits in plan if splits]
 
 
-def check_schema(file: str, features: str | Sequence[str], label: str, weight: str | None) -> None:
-    """Raise before any job if a column is absent or of a type that cannot be used."""
-    schema = _open(file).schema_arrow
-    names = [features] if isinstance(features, str) else list(features)
-    for name in [*names, label, *([weight] if weight else [])]:
-        if name not in schema.names:
-            raise ValueError(f"column '{name}' is not in {file}; it has {', '.join(schema.names)}")
-    for name in [label, *([weight] if weight else []), *([] if isinstance(features, str) else names)]:
-        if not _is_number(schema.field(name).type):
-            raise TypeError(f"column '{name}' is {schema.field(name).type}; it must be numeric")
-    if isinstance(features, str):
-        kind = schema.field(features).type
-        listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-        if not (listed and _is_number(kind.value_type)) and not _is_vector(kind):
-            raise TypeError(
-                f"column '{features}' is {kind}; features must be lists of numbers, vectors as Spark writes them, "
-                "or several numeric columns"
-            )
+def check_schemas(files: Sequence[str], features: str | Sequence[str], label: str, weight: str | None) -> None:
+    """Raise before any job if a file lacks a column or has one of a type that cannot be used."""
+    numbers = [label, *([weight] if weight else []), *([] if isinstance(features, str) else features)]
+    for file in files:
+        schema = _open(file).schema_arrow
+        for name in [*numbers, *([features] if isinstance(features, str) else [])]:
+            if name not in schema.names:
+                raise ValueError(f"column '{name}' is not in {file}; it has {', '.join(schema.names)}")
+        for name in numbers:
+            if not _is_number(schema.field(name).type):
+                raise TypeError(f"column '{name}' is {schema.field(name).type} in {file}; it must be numeric")
+        if isinstance(features, str):
+            _check_features(features, schema.field(features).type, file)
+
+
+def _check_features(name: str, kind: pa.DataType, file: str) -> None:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not (listed and _is_number(kind.value_type)) and not _is_vector(kind):
+        raise TypeError(
+            f"column '{name}' is {kind} in {file}; features must be lists of numbers, vectors as Spark writes them, "
+            "or several numeric columns"
+        )
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -53,8 +53,7 @@ def from_dataframe(
     # DataFrame.mapInArrow is this, and a demand for pandas that it does not use
     applied = ingester(*[picked[name] for name in picked.columns])
     frame = type(df)(picked._jdf.mapInArrow(applied._jc, False, None), df.sparkSession)
-    names = () if isinstance(features, str) else tuple(features)
-    return Dataset(identity, frame.rdd, columns, slots, names)
+    return Dataset(identity, frame.rdd, columns)
 
 
 def from_parquet(
@@ -72,7 +71,7 @@ def from_parquet(
     sc = spark.sparkContext
     slots = task_slots(sc)
     files = parquet.find_files(path)
-    parquet.check_schema(files[0], features, label, weight)
+    parquet.check_schemas(files, features, label, weight)
     plan = parquet.plan_splits(files, slots)
     if not plan:
         raise ValueError(f"the data set is empty: {path} has no rows")
@@ -80,7 +79,7 @@ def from_parquet(
     columns = Columns(name, label, weight, classes)
     identity = _new_id()
     records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(identity, features, columns))
-    return Dataset(identity, records, columns, len(plan), () if isinstance(features, str) else tuple(features))
+    return Dataset(identity, records, columns)
 
 
 def _parquet_ingester(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -94,12 +95,15 @@ def home_of(root: str, dataset: str) -> str:
 def remove_directory(path: str) -> None:
     """Remove a partition's directory, and the dataset's around it when it is the last."""
     shutil.rmtree(path, ignore_errors=True)
-    parent = Path(path).parent
-    if parent.name.startswith(DATASET_PREFIX):
-        try:
-            parent.rmdir()
-        except OSError:
-            return  # other partitions live there still
+    remove_if_empty(Path(path))
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Remove a partition's directory and the dataset's around it, as far as nothing is in them."""
+    for path in (directory, directory.parent):
+        if path == directory or path.name.startswith(DATASET_PREFIX):
+            with contextlib.suppress(OSError):  # not there, or others' files are in it
+                path.rmdir()
 
 
 def remove_home(path: str) -> None:

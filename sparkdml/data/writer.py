@@ -14,7 +14,7 @@ import numpy as np
 from sparkdml.data.handle import Handle
 from sparkdml.data.rows import Rows, SparseRows, fits_float32, to_dense, to_sparse
 from sparkdml.data.statistics import FEATURE_ARRAYS, Statistics
-from sparkdml.data.store import FileSpec, home_of, remove_directory, write_file
+from sparkdml.data.store import FileSpec, home_of, remove_directory, remove_if_empty, write_file
 
 #: No block file holds more feature bytes than this, unless a single row does.
 MAX_BLOCK_BYTES = 64 * 2**20
@@ -61,7 +61,7 @@ class PartitionWriter:
             part = rows.part(start, start + max(fitting, 1))
             self._pending.append(part)
             self._pending_bytes += part.nbytes
-            self._pending_nonzeros += nonzeros * len(part) / len(rows)
+            self._pending_nonzeros += _nonzeros(part, nonzeros / len(rows))
             start += len(part)
 
     def finish(self, statistics: Statistics) -> Handle:
@@ -114,12 +114,18 @@ class PartitionWriter:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
                     raise
                 (directory / name).unlink(missing_ok=True)
+                remove_if_empty(directory)
                 full.append(f"{directory.parent.parent} ({os.strerror(error.errno)})")
         needed = sum(part.nbytes for parts in arrays.values() for part in parts)
         raise StoreFullError(
             f"no room for a block of {needed / 2**20:.1f} MiB in {', '.join(full)}; free space there, "
             "or set spark.local.dir (SPARK_LOCAL_DIRS on a cluster) to directories that have room"
         )
+
+
+def _nonzeros(part: Rows, row_average: float) -> float:
+    """Exact for sparse rows, whose lengths may differ wildly; the batch's average for dense ones."""
+    return len(part.values) if isinstance(part, SparseRows) else row_average * len(part)
 
 
 def _one_format(parts: list[Rows], nonzeros: float) -> list[Rows]:

@@ -18,7 +18,7 @@ from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement.base import OnRound, Placement, Trained
 from sparkdml.placement.ship import Shipped, ship
 from sparkdml.report.history import History, Round
-from sparkdml.resources.threads import limit_threads
+from sparkdml.resources.worker import limit_threads, settle
 
 #: Times in a row that lost block files may be built again within one round.
 MAX_REBUILDS = 5
@@ -130,5 +130,6 @@ def _round_task(
             rows = sum(block.rows for block in blocks)
             seen = {handle.partition: Sighting(handle.digest, handle.homes)}
             yield Contribution(update, Tally(seconds, rows), seen=seen)
+        settle()
 
     return run

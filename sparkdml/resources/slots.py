@@ -15,10 +15,11 @@ logger = logging.getLogger(__name__)
 
 def task_slots(sc: SparkContext) -> int:
     """Tasks of one CPU request that the application can run at once, at least 1."""
-    executors = sc.getConf().get("spark.dynamicAllocation.maxExecutors", "")
-    if _truth(sc, "spark.dynamicAllocation.enabled") and executors.isdigit():
-        cores = int(sc.getConf().get("spark.executor.cores", "1"))
-        return max(int(executors) * cores // _cpus(sc), 1)
+    if _setting(sc, "spark.dynamicAllocation.enabled", "false").lower() == "true":
+        executors = _setting(sc, "spark.dynamicAllocation.maxExecutors", "")
+        if executors.isdigit():
+            cores = int(_setting(sc, "spark.executor.cores", "1"))
+            return max(int(executors) * cores // max(int(_setting(sc, "spark.task.cpus", "1")), 1), 1)
     try:
         context = sc._jsc.sc()
         profile = context.resourceProfileManager().defaultResourceProfile()
@@ -29,9 +30,6 @@ def task_slots(sc: SparkContext) -> int:
     return max(running or sc.defaultParallelism, 1)
 
 
-def _cpus(sc: SparkContext) -> int:
-    return max(int(sc.getConf().get("spark.task.cpus", "1")), 1)
-
-
-def _truth(sc: SparkContext, name: str) -> bool:
-    return sc.getConf().get(name, "false").lower() == "true"
+def _setting(sc: SparkContext, name: str, default: str) -> str:
+    # getConf() would copy every setting across, one call each
+    return str(sc._jsc.sc().conf().get(name, default))

@@ -70,9 +70,7 @@ def sparse_rows(X: np.ndarray, dtype: type = np.float64) -> SparseRows:
 def matrix(rows: Rows | Block) -> np.ndarray:
     """The dense float64 matrix of rows or of a block."""
     if isinstance(rows, SparseBlock):
-        rows = SparseRows(
-            rows.indptr, rows.indices, rows.values, rows.features, rows.labels, rows.weights
-        )
+        rows = SparseRows(rows.indptr, rows.indices, rows.values, rows.features, rows.labels, rows.weights)
     values = to_dense(rows).values if isinstance(rows, SparseRows) else rows.values
     return np.asarray(values, np.float64)
 

@@ -23,7 +23,8 @@ def jobs_started(spark) -> Iterator[Callable[[], int]]:
         return len(sc.statusTracker().getJobIdsForGroup(group))
 
     yield count
-    sc.setLocalProperty("spark.jobGroup.id", None)
+    for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+        sc.setLocalProperty(name, None)
 
 
 @pytest.fixture

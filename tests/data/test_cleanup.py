@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 from cases import ALGORITHMS, PLACEMENTS
@@ -43,12 +42,14 @@ def test_closing_removes_every_file(prepare, datasets_on_disk, route: str) -> No
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_leaving_the_with_block_removes_every_file_after_an_error_too(
-    prepare, datasets_on_disk, route: str
-) -> None:
-    with pytest.raises(KeyError), prepare(route):
-        assert datasets_on_disk()
-        raise KeyError("of the user")
+def test_leaving_the_with_block_removes_every_file_after_an_error_too(prepare, datasets_on_disk, route: str) -> None:
+    def fail_within() -> None:
+        with prepare(route):
+            assert datasets_on_disk()
+            raise KeyError("of the user")
+
+    with pytest.raises(KeyError, match="of the user"):
+        fail_within()
     assert datasets_on_disk() == []
 
 
@@ -89,13 +90,13 @@ def test_an_ingest_that_is_refused_leaves_no_file(
     """The good partition's task has written its blocks by then."""
     df = make_frame(*table, kind="scalars", partitions=2)
     df = df.withColumn("label", F.when(F.col("x0") == bad_row, -1.0).otherwise(F.col("label")))
-    if route == "parquet":
-        df.write.parquet(str(tmp_path / "table"))
+    df.write.parquet(str(tmp_path / "table"))
+    ingest = {
+        "dataframe": lambda: from_dataframe(df, ["x0", "x1"]),
+        "parquet": lambda: from_parquet(spark, str(tmp_path / "table"), ["x0", "x1"]),
+    }
     with pytest.raises(ValueError, match="'label' has the value -1"):
-        if route == "parquet":
-            from_parquet(spark, str(tmp_path / "table"), ["x0", "x1"])
-        else:
-            from_dataframe(df, ["x0", "x1"])
+        ingest[route]()
     assert datasets_on_disk() == []
 
 

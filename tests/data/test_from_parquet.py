@@ -151,9 +151,7 @@ def test_a_column_that_a_later_file_lacks_is_named_before_any_job(
     assert jobs_started() == 0
 
 
-def test_wrong_paths_and_columns_are_refused_before_any_job(
-    spark, table, tmp_path: Path, jobs_started
-) -> None:
+def test_wrong_paths_and_columns_are_refused_before_any_job(spark, table, tmp_path: Path, jobs_started) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         from_parquet(spark, str(tmp_path / "nowhere"))
     pq.write_table(arrow_table(table, "lists"), tmp_path / "a.parquet")

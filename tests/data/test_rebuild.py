@@ -60,10 +60,8 @@ def prepare(spark, make_frame, table, tmp_path):
 
 @every_placement
 @pytest.mark.parametrize("route", ["dataframe", "parquet"])
-@pytest.mark.parametrize("lost", [[0], [1], [0, 1]], ids=str)
-def test_blocks_deleted_between_two_rounds_change_no_bit(
-    prepare, placement: str, route: str, lost: list[int]
-) -> None:
+@pytest.mark.parametrize("lost", [[1], [0, 1]], ids=str)
+def test_blocks_deleted_between_two_rounds_change_no_bit(prepare, placement: str, route: str, lost: list[int]) -> None:
     with prepare(route) as dataset:
         assert dataset.partitions == 2
         expected = fit(dataset, placement)
@@ -85,7 +83,7 @@ def test_rebuilding_one_partition_leaves_the_other_alone(prepare, route: str) ->
         after = {handle.partition: handle for handle in dataset.rdd().collect()}
         assert after[0] == before[0]
         assert after[1].digest == before[1].digest
-        assert after[1].directories.isdisjoint(before[1].directories)
+        assert after[1].blocks[0].path != before[1].blocks[0].path
 
 
 @every_placement
@@ -100,10 +98,9 @@ def test_a_data_set_whose_every_file_vanished_before_the_fit_is_rebuilt(
     assert datasets_on_disk() == []
 
 
+@pytest.mark.slow
 @every_placement
-def test_files_of_rebuilt_partitions_are_removed_at_the_end(
-    prepare, placement: str, datasets_on_disk
-) -> None:
+def test_files_of_rebuilt_partitions_are_removed_at_the_end(prepare, placement: str, datasets_on_disk) -> None:
     """Each rebuild writes to a new directory, of which the first handles know nothing."""
     with prepare("dataframe") as dataset:
         for partition in (0, 1, 0):
@@ -157,9 +154,7 @@ def changing_rows(spark, kind: str, flag: Path):
 
 
 @every_placement
-@pytest.mark.parametrize(
-    "kind", ["random", "one-value", "fewer", "none-at-all", "bad-value", "swapped-labels"]
-)
+@pytest.mark.parametrize("kind", ["random", "one-value", "fewer", "none-at-all", "bad-value", "swapped-labels"])
 def test_input_that_changed_is_an_error_and_no_other_answer(
     spark, tmp_path, placement: str, kind: str, datasets_on_disk
 ) -> None:

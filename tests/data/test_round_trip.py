@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +35,7 @@ def partitions(draw: st.DrawFn):
     is_sparse = draw(st.lists(st.booleans(), min_size=count, max_size=count))
     cuts = sorted(draw(st.sets(st.integers(0, count))))
     rows: list[Vector] = [
-        sparse_vector(row) if sparse else row.tolist()
-        for row, sparse in zip(X, is_sparse, strict=True)
+        sparse_vector(row) if sparse else row.tolist() for row, sparse in zip(X, is_sparse, strict=True)
     ]
     return X, y, weights, rows, [0, *cuts, count]
 
@@ -73,9 +74,7 @@ def test_rows_come_back_whatever_their_form_and_the_cut_of_batches(
 
 
 @given(partition=partitions())
-def test_the_digest_does_not_depend_on_the_cut_of_batches(
-    tmp_path_factory: pytest.TempPathFactory, partition
-) -> None:
+def test_the_digest_does_not_depend_on_the_cut_of_batches(tmp_path_factory: pytest.TempPathFactory, partition) -> None:
     _, y, weights, rows, cuts = partition
     whole = vector_batch(rows, y.tolist(), weights.tolist())
     found = []
@@ -101,3 +100,20 @@ def test_a_refused_partition_is_told_as_a_value_and_leaves_no_file(
     assert "nan" in outcome.message
     assert decode(encode(outcome)) == outcome
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_is_told_as_a_value_that_becomes_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'one'},{tmp_path / 'two'}")
+    monkeypatch.setattr(module, "write_file", no_room)
+    outcome = ingest_partition("law", COLUMNS, 5, [vector_batch([[1.0, 2.0]])])
+    assert isinstance(outcome, Refusal)
+    error = decode(encode(outcome)).to_error()
+    assert isinstance(error, module.StoreFullError)
+    assert str(tmp_path / "one") in str(error)
+    assert str(tmp_path / "two") in str(error)
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith("sparkdml-")]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdml.data.parquet import check_schema, find_files, plan_splits, read_batches
+from sparkdml.data.parquet import check_schemas, find_files, plan_splits, read_batches
 from sparkdml.data.reader import BatchReader, Columns
 
 COLUMNS = Columns("features", "label")
@@ -103,7 +103,7 @@ def test_paths_of_any_characters_are_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name / "a.parquet", 3)
     for given_path in (path, str(tmp_path / name)):
         files = find_files(given_path)
-        check_schema(files[0], "features", "label", None)
+        check_schemas(files, "features", "label", None)
         assert labels_of(plan_splits(files, 2)) == [0, 1, 2]
 
 
@@ -145,5 +145,5 @@ def test_columns_are_checked_by_the_schema(tmp_path: Path, features, label, kind
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(kind) as raised:
-        check_schema(str(tmp_path / "a.parquet"), features, label, None)
+        check_schemas([str(tmp_path / "a.parquet")], features, label, None)
     assert not [word for word in words if word not in str(raised.value)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 from batches import dense_rows, matrix, sparse_rows
 
 from sparkdml.data import writer as module
-from sparkdml.data.handle import Handle, read_statistics, remove
+from sparkdml.data.handle import Handle, read_statistics
 from sparkdml.data.moments import dense_statistics
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
-from sparkdml.data.store import open_arrays, write_file
+from sparkdml.data.store import open_arrays, remove_home, write_file
 from sparkdml.data.writer import PartitionWriter, StoreFullError
 
 X = np.arange(60.0).reshape(12, 5)
@@ -37,6 +38,12 @@ def roots(tmp_path: Path) -> list[Path]:
 
 def contents(root: Path) -> list[Path]:
     return list(root.rglob("*"))
+
+
+def remove(handle: Handle) -> None:
+    """What closing its data set does."""
+    for _, home in handle.homes:
+        remove_home(home)
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
@@ -74,9 +81,7 @@ def test_handles_and_statistics_survive_their_trip(roots: list[Path]) -> None:
 
 @pytest.mark.parametrize("opened_before", [False, True], ids=["unopened", "opened"])
 @pytest.mark.parametrize("damage", ["deleted", "directory-deleted", "cut-short", "emptied"])
-def test_files_that_are_not_whole_count_as_missing(
-    roots: list[Path], damage: str, opened_before: bool
-) -> None:
+def test_files_that_are_not_whole_count_as_missing(roots: list[Path], damage: str, opened_before: bool) -> None:
     handle = write(roots, dataset=f"{damage}-{opened_before}")
     path = Path(handle.blocks[0].path)
     if opened_before:
@@ -84,26 +89,27 @@ def test_files_that_are_not_whole_count_as_missing(
     if damage == "deleted":
         path.unlink()
     elif damage == "directory-deleted":
-        remove([handle])
+        shutil.rmtree(path.parent)
     else:
         os.truncate(path, path.stat().st_size - 1 if damage == "cut-short" else 0)
     with pytest.raises(MissingBlocksError):
         open_handle(handle)
 
 
-def test_removing_leaves_nothing_and_spares_other_partitions(roots: list[Path]) -> None:
-    one, other = write(roots, partition=0), write(roots, partition=2)
-    remove([one])
+def test_removing_leaves_nothing_and_spares_other_data_sets(roots: list[Path]) -> None:
+    one, other = write(roots, dataset="one"), write(roots, dataset="other")
+    remove(one)
     (block,) = open_handle(other)
     assert block.rows == 12
-    remove([other])
+    remove(other)
     assert [contents(root) for root in roots] == [[], []]
-    remove([other])  # a second time does nothing
+    remove(other)  # a second time does nothing
 
 
 def test_two_attempts_of_a_partition_never_share_a_directory(roots: list[Path]) -> None:
-    one, other = write(roots), write(roots)
-    assert one.directories.isdisjoint(other.directories)
+    one, other = (Path(write(roots).blocks[0].path).parent for _ in range(2))
+    assert one != other
+    assert one.parent == other.parent
 
 
 def test_partitions_take_turns_with_the_directories(roots: list[Path]) -> None:
@@ -125,9 +131,7 @@ def fill_up(monkeypatch: pytest.MonkeyPatch, full: list[Path], code: int) -> Non
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-def test_a_full_directory_is_passed_over(
-    roots: list[Path], monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_full_directory_is_passed_over(roots: list[Path], monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     fill_up(monkeypatch, roots[:1], code)
     handle = write(roots)
     (block,) = open_handle(handle)
@@ -140,7 +144,7 @@ def test_removing_leaves_nothing_in_a_directory_that_was_full(
     roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_up(monkeypatch, roots[:1], errno.ENOSPC)
-    remove([write(roots)])
+    remove(write(roots))
     assert [contents(root) for root in roots] == [[], []]
 
 
@@ -161,14 +165,16 @@ def test_room_that_runs_out_after_some_blocks_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(module, "MAX_BLOCK_BYTES", 160)
     rows = sparse_rows(X)
-    with (
-        pytest.raises(StoreFullError),
-        PartitionWriter("law", 0, [str(root) for root in roots]) as writer,
-    ):
-        writer.add(rows, 59.0)
-        assert any(path.is_file() for path in contents(roots[0]))
-        fill_up(monkeypatch, roots, errno.ENOSPC)
-        writer.add(rows, 59.0)
+
+    def write_more_and_more() -> None:
+        with PartitionWriter("law", 0, [str(root) for root in roots]) as writer:
+            writer.add(rows, 59.0)
+            assert any(path.is_file() for path in contents(roots[0]))
+            fill_up(monkeypatch, roots, errno.ENOSPC)
+            writer.add(rows, 59.0)
+
+    with pytest.raises(StoreFullError):
+        write_more_and_more()
     assert [contents(root) for root in roots] == [[], []]
 
 

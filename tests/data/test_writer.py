@@ -129,9 +129,7 @@ def test_values_that_float32_holds_are_stored_so(tmp_path: Path, sparse: bool) -
 @pytest.mark.parametrize("value", LOSSY)
 @pytest.mark.parametrize("at", [0, 1500, 2999])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_one_value_that_float32_would_change_keeps_float64(
-    tmp_path: Path, value: float, at: int, sparse: bool
-) -> None:
+def test_one_value_that_float32_would_change_keeps_float64(tmp_path: Path, value: float, at: int, sparse: bool) -> None:
     X = np.zeros((3000, 8))
     X[:, 1] = 1.0
     X[at, 1] = value
@@ -147,9 +145,7 @@ def test_float32_rows_beside_float64_rows_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["dense-first", "dense-last"])
-def test_one_dense_row_among_sparse_ones_leaves_the_block_sparse(
-    tmp_path: Path, order: int
-) -> None:
+def test_one_dense_row_among_sparse_ones_leaves_the_block_sparse(tmp_path: Path, order: int) -> None:
     many = np.zeros((2000, 5000))
     many[:, 7] = 2.0
     one = np.ones((1, 5000))
@@ -161,9 +157,7 @@ def test_one_dense_row_among_sparse_ones_leaves_the_block_sparse(
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["sparse-first", "sparse-last"])
-def test_one_sparse_row_among_dense_ones_leaves_the_block_dense(
-    tmp_path: Path, order: int
-) -> None:
+def test_one_sparse_row_among_dense_ones_leaves_the_block_dense(tmp_path: Path, order: int) -> None:
     one = np.zeros((1, 30))
     one[0, 3] = 1.0
     many = np.random.default_rng(4).standard_normal((500, 30))

@@ -14,9 +14,7 @@ from problems import drive, make_problem
 
 from sparkdml.losses import Logistic, Loss, Softmax
 
-every_algorithm = pytest.mark.parametrize(
-    "make_algorithm", ALGORITHMS.values(), ids=ALGORITHMS.keys()
-)
+every_algorithm = pytest.mark.parametrize("make_algorithm", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 
 
 def rows(loss: Loss, count: int = 150):
@@ -70,6 +68,18 @@ def test_advance_and_work_change_none_of_their_arguments(make_algorithm, loss: L
 
 
 @every_algorithm
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=["logistic", "softmax"])
+def test_objective_and_gradient_norm_belong_to_the_best_point(make_algorithm, loss: Loss) -> None:
+    problem, block = problem_and_block(loss)
+    algorithm = make_algorithm(30, 1e-9)
+    for state in drive(algorithm, problem, [[block]])[1:]:
+        total, _ = algorithm.work(problem, [block], state.best, None, 0)
+        value, gradient = problem.evaluate(state.best, total)
+        assert state.objective == value
+        assert state.gradient_norm == pytest.approx(np.linalg.norm(gradient), rel=1e-12)
+
+
+@every_algorithm
 def test_a_state_survives_as_a_checkpoint(make_algorithm) -> None:
     """Pickled and read back after every round, the fit ends the same."""
     problem, block = problem_and_block(Softmax(3))
@@ -104,8 +114,7 @@ def test_rows_may_be_cut_into_blocks_and_workers(make_algorithm, cuts: list[int]
     whole = drive(make_algorithm(300, 1e-12), problem, [[builders[1](X, y, weights)]])[-1]
     bounds = [0, *cuts, len(X)]
     blocks = [
-        builders[n % 4](X[a:b], y[a:b], weights[a:b])
-        for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+        builders[n % 4](X[a:b], y[a:b], weights[a:b]) for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
     ]
     one_worker = drive(make_algorithm(300, 1e-12), problem, [blocks])[-1]
     a_worker_each = drive(make_algorithm(300, 1e-12), problem, [[block] for block in blocks])[-1]
@@ -151,9 +160,7 @@ def test_a_start_at_the_optimum_stops_in_the_first_round(make_algorithm) -> None
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @every_algorithm
 @pytest.mark.parametrize("size", [1e200, 1e308])
-def test_an_objective_that_is_not_finite_is_a_stop_with_a_remedy(
-    make_algorithm, size: float
-) -> None:
+def test_an_objective_that_is_not_finite_is_a_stop_with_a_remedy(make_algorithm, size: float) -> None:
     problem, block = problem_and_block(Logistic())
     states = drive(make_algorithm(20, 1e-6), problem, [[block]], np.full(problem.size, size))
     assert states[-1].stop.reason == "diverged"

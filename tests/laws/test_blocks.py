@@ -9,9 +9,7 @@ from oracles import random_rows
 
 from sparkdml.data.block import Block, SparseBlock
 
-every_format = pytest.mark.parametrize(
-    "build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys()
-)
+every_format = pytest.mark.parametrize("build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys())
 SHAPES = [(1, 1), (1, 6), (7, 1), (7, 5), (3, 40), (50, 17), (64, 8)]
 OUTPUTS = [1, 2, 5, 8, 10]
 
@@ -27,17 +25,21 @@ def padded(block: Block, matrix: np.ndarray) -> np.ndarray:
     return result
 
 
+def margins(block: Block, start: int, stop: int, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+    out = np.full((stop - start, coefficients.shape[1]), np.nan)
+    block.margins(start, stop, padded(block, coefficients), intercepts, out)
+    return out
+
+
 @every_format
 @pytest.mark.parametrize("outputs", OUTPUTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_margins_are_the_matrix_product(build, shape: tuple[int, int], outputs: int) -> None:
     rng = np.random.default_rng(outputs)
     X = random_rows(rng, *shape)
-    coefficients = rng.standard_normal((shape[1], outputs))
-    block = stored(build, X)
-    out = np.full((shape[0], outputs), np.nan)
-    block.margins(0, shape[0], padded(block, coefficients), out)
-    np.testing.assert_allclose(out, X @ coefficients, rtol=1e-12, atol=1e-13)
+    coefficients, intercepts = rng.standard_normal((shape[1], outputs)), rng.standard_normal(outputs)
+    found = margins(stored(build, X), 0, shape[0], coefficients, intercepts)
+    np.testing.assert_allclose(found, X @ coefficients + intercepts, rtol=1e-12, atol=1e-13)
 
 
 @every_format
@@ -51,9 +53,7 @@ def test_accumulate_adds_the_transposed_product(build, shape: tuple[int, int], o
     block = stored(build, X)
     gradient = padded(block, earlier)
     block.accumulate(0, shape[0], slopes, gradient)
-    np.testing.assert_allclose(
-        gradient[:, :outputs], earlier + X.T @ slopes, rtol=1e-12, atol=1e-13
-    )
+    np.testing.assert_allclose(gradient[:, :outputs], earlier + X.T @ slopes, rtol=1e-12, atol=1e-13)
     assert not gradient[:, outputs:].any()
 
 
@@ -62,13 +62,12 @@ def test_accumulate_adds_the_transposed_product(build, shape: tuple[int, int], o
 def test_any_slice_of_rows_is_that_slice_of_the_matrix(build, outputs: int) -> None:
     rng = np.random.default_rng(5)
     X = random_rows(rng, 11, 6)
-    coefficients = rng.standard_normal((6, outputs))
+    coefficients, intercepts = rng.standard_normal((6, outputs)), rng.standard_normal(outputs)
     block = stored(build, X)
     for start in range(11):
         for stop in range(start, 12):
-            out = np.full((stop - start, outputs), np.nan)
-            block.margins(start, stop, padded(block, coefficients), out)
-            np.testing.assert_allclose(out, X[start:stop] @ coefficients, atol=1e-13)
+            out = margins(block, start, stop, coefficients, intercepts)
+            np.testing.assert_allclose(out, X[start:stop] @ coefficients + intercepts, atol=1e-13)
             gradient = padded(block, np.zeros((6, outputs)))
             block.accumulate(start, stop, out, gradient)
             expected = X[start:stop].T @ out
@@ -77,11 +76,11 @@ def test_any_slice_of_rows_is_that_slice_of_the_matrix(build, outputs: int) -> N
 
 @every_format
 @pytest.mark.parametrize("outputs", [1, 5])
-def test_rows_without_values_have_margin_0(build, outputs: int) -> None:
+def test_rows_without_values_have_the_intercept_as_margin(build, outputs: int) -> None:
     block = stored(build, np.zeros((9, 4)))
-    out = np.full((9, outputs), np.nan)
-    block.margins(0, 9, padded(block, np.ones((4, outputs))), out)
-    assert not out.any()
+    intercepts = np.arange(1.0, outputs + 1)
+    found = margins(block, 0, 9, np.ones((4, outputs)), intercepts)
+    np.testing.assert_array_equal(found, np.tile(intercepts, (9, 1)))
     gradient = padded(block, np.zeros((4, outputs)))
     block.accumulate(0, 9, np.ones((9, outputs)), gradient)
     assert not gradient.any()
@@ -92,9 +91,8 @@ def test_products_are_float64_whatever_is_stored(build) -> None:
     """A sum in float32 would lose these ones beside 2^25."""
     X = np.full((4, 65), 1.0)
     X[:, 0] = 2.0**25
-    out = np.empty((4, 1))
-    stored(build, X).margins(0, 4, np.ones((65, 1)), out)
-    np.testing.assert_array_equal(out, 2.0**25 + 64)
+    found = margins(stored(build, X), 0, 4, np.ones((65, 1)), np.zeros(1))
+    np.testing.assert_array_equal(found, 2.0**25 + 64)
 
 
 @every_format
@@ -106,5 +104,3 @@ def test_nbytes_counts_what_is_stored(build) -> None:
         assert block.nbytes == np.count_nonzero(X) * (itemsize + 4) + 8 * 21
     else:
         assert block.nbytes == X.size * itemsize
-
-

@@ -66,9 +66,7 @@ def test_any_other_label_or_weight_changes_it(measure: Measure, i: int, value: f
 
 @every_form
 @given(i=row, j=feature, k=feature)
-def test_two_values_of_a_row_that_change_places_change_it(
-    measure: Measure, i: int, j: int, k: int
-) -> None:
+def test_two_values_of_a_row_that_change_places_change_it(measure: Measure, i: int, j: int, k: int) -> None:
     X, y, weights = some_rows()
     assume(X[i, j] != X[i, k])
     before = digest(measure, X, y, weights)
@@ -78,9 +76,7 @@ def test_two_values_of_a_row_that_change_places_change_it(
 
 @every_form
 @given(i=row, k=row, j=feature)
-def test_two_values_of_a_column_that_change_places_change_it(
-    measure: Measure, i: int, k: int, j: int
-) -> None:
+def test_two_values_of_a_column_that_change_places_change_it(measure: Measure, i: int, k: int, j: int) -> None:
     X, y, weights = some_rows()
     assume(X[i, j] != X[k, j])
     before = digest(measure, X, y, weights)

@@ -11,9 +11,7 @@ from sparkdml.data.block import DenseBlock, SparseBlock
 from sparkdml.losses import Loss
 from sparkdml.optim.gradient import empty_sums, loss_and_gradient
 
-every_format = pytest.mark.parametrize(
-    "build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys()
-)
+every_format = pytest.mark.parametrize("build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys())
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 
 
@@ -55,9 +53,7 @@ def test_sums_are_the_plain_formula(build, loss: Loss, shape: tuple[int, int]) -
 @every_loss
 @every_format
 @pytest.mark.parametrize("chunk", [1, 2, 7, 100, 10**6])
-def test_chunks_change_only_the_rounding(
-    build, loss: Loss, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_change_only_the_rounding(build, loss: Loss, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weights, coefficients, intercepts = task(loss, 101, 6)
     block = build(X, y, weights)
     expected = loss_and_gradient(loss, [block], coefficients, intercepts)
@@ -68,9 +64,7 @@ def test_chunks_change_only_the_rounding(
 
 @every_loss
 @every_format
-def test_default_chunks_cover_rows_that_no_chunk_divides(
-    build, loss: Loss, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_chunks_cover_rows_that_no_chunk_divides(build, loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weights, coefficients, intercepts = task(loss, 333, 4)
     block = build(X, y, weights)
     expected = loss_and_gradient(loss, [block], coefficients, intercepts)

@@ -64,9 +64,7 @@ moderate = st.floats(-1.0, 1.0).map(lambda power: 10.0**power)
 
 
 @given(curve=bumpy_bowls(moderate), step=moderate)
-def test_smooth_curves_of_moderate_scale_are_searched_to_acceptance(
-    curve: Curve, step: float
-) -> None:
+def test_smooth_curves_of_moderate_scale_are_searched_to_acceptance(curve: Curve, step: float) -> None:
     search, _ = search_along(curve, step)
     assert search.accepted
     assert_strong_wolfe(curve, search.step)
@@ -76,9 +74,7 @@ def test_smooth_curves_of_moderate_scale_are_searched_to_acceptance(
 def convex_curves(draw: st.DrawFn) -> Curve:
     """Losses along a line: sums of ``log(1 + exp(a t + b))``, and a little quadratic."""
     q = draw(st.floats(1e-3, 1.0))
-    terms = draw(
-        st.lists(st.tuples(st.floats(-30.0, 30.0), st.floats(-5.0, 5.0)), min_size=1, max_size=6)
-    )
+    terms = draw(st.lists(st.tuples(st.floats(-30.0, 30.0), st.floats(-5.0, 5.0)), min_size=1, max_size=6))
     a, b = np.array(terms).T
     # so that the slope at 0 is negative
     tilt = float(np.sum(a / (1.0 + np.exp(-b)))) + draw(st.floats(0.01, 10.0))
@@ -100,9 +96,7 @@ def test_convex_losses_are_searched_to_acceptance(curve: Curve, step: float) -> 
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1.0, 1e6))
-def test_values_that_are_not_finite_beyond_a_point_are_backed_out_of(
-    minimum: float, edge: float
-) -> None:
+def test_values_that_are_not_finite_beyond_a_point_are_backed_out_of(minimum: float, edge: float) -> None:
     def curve(t: float) -> tuple[float, float]:
         if t > minimum * (1.0 + edge):
             return math.nan, math.nan

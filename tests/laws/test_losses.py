@@ -39,9 +39,7 @@ def test_value_and_slopes_are_the_formula(loss: Loss) -> None:
 def test_slope_is_the_finite_difference_of_the_value(loss: Loss) -> None:
     margins, labels, weights = some_rows(loss)
     _, slopes = evaluated(loss, margins, labels, weights)
-    differences = finite_difference(
-        lambda m: evaluated(loss, m, labels, weights)[0], margins, step=1e-5
-    )
+    differences = finite_difference(lambda m: evaluated(loss, m, labels, weights)[0], margins, step=1e-5)
     np.testing.assert_allclose(slopes, differences, atol=1e-7)
 
 
@@ -63,9 +61,7 @@ def test_weight_2_is_the_row_twice(loss: Loss) -> None:
     ones = np.ones(len(labels))
     value, slopes = evaluated(loss, margins, labels, 2.0 * ones)
     once, once_slopes = evaluated(loss, margins, labels, ones)
-    twice, _ = evaluated(
-        loss, np.vstack([margins, margins]), np.tile(labels, 2), np.tile(ones, 2)
-    )
+    twice, _ = evaluated(loss, np.vstack([margins, margins]), np.tile(labels, 2), np.tile(ones, 2))
     assert value == pytest.approx(twice, rel=1e-14)
     assert value > once > 0
     np.testing.assert_allclose(slopes, 2.0 * once_slopes, rtol=1e-15)
@@ -118,6 +114,19 @@ def test_no_rows_sum_to_nothing(loss: Loss) -> None:
     value, slopes = evaluated(loss, np.zeros((0, loss.outputs)), np.zeros(0), np.zeros(0))
     assert value == 0.0
     assert slopes.shape == (0, loss.outputs)
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_margin_that_is_not_finite_is_never_hidden(loss: Loss, bad: float) -> None:
+    """A value may be infinite, or NaN, or the limit that scipy gives; it may not be some other number."""
+    for label in range(max(loss.outputs, 2)):
+        for k in range(loss.outputs):
+            margins, labels = np.zeros((1, loss.outputs)), np.array([float(label)])
+            margins[0, k] = bad
+            value, _ = evaluated(loss, margins, labels, np.ones(1))
+            if np.isfinite(value):
+                assert value == pytest.approx(plain_losses(loss, margins, labels)[0])
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

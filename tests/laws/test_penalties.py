@@ -11,9 +11,7 @@ from sparkdml.penalties import L2
 
 FACTORS = np.array([1.0, 0.25, 0.0, 3.0])
 
-every_penalty = pytest.mark.parametrize(
-    "penalty", [make(FACTORS) for make in PENALTIES.values()], ids=PENALTIES.keys()
-)
+every_penalty = pytest.mark.parametrize("penalty", [make(FACTORS) for make in PENALTIES.values()], ids=PENALTIES.keys())
 
 
 def coefficients(outputs: int) -> np.ndarray:

@@ -12,12 +12,8 @@ from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.optim.gradient import loss_and_gradient
 
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
-intercept = pytest.mark.parametrize(
-    "fit_intercept", [True, False], ids=["intercept", "no-intercept"]
-)
-standard = pytest.mark.parametrize(
-    "standardization", [True, False], ids=["standardized", "as-given"]
-)
+intercept = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "no-intercept"])
+standard = pytest.mark.parametrize("standardization", [True, False], ids=["standardized", "as-given"])
 CONSTANT, LARGE_MEAN = 2, 3
 
 
@@ -59,9 +55,7 @@ def test_from_raw_keeps_every_margin_though_constant_columns_lose_theirs(loss: L
     given = rng.standard_normal((5, loss.outputs)), rng.standard_normal(loss.outputs)
     coefficients, intercepts = problem.to_raw(problem.from_raw(*given))
     assert not coefficients[CONSTANT].any()
-    np.testing.assert_allclose(
-        X @ coefficients + intercepts, X @ given[0] + given[1], rtol=1e-8, atol=1e-6
-    )
+    np.testing.assert_allclose(X @ coefficients + intercepts, X @ given[0] + given[1], rtol=1e-8, atol=1e-6)
 
 
 @every_loss
@@ -91,9 +85,7 @@ def some_coefficients(problem) -> np.ndarray:
 @every_loss
 @intercept
 @standard
-def test_value_is_the_objective_that_is_documented(
-    loss: Loss, fit_intercept: bool, standardization: bool
-) -> None:
+def test_value_is_the_objective_that_is_documented(loss: Loss, fit_intercept: bool, standardization: bool) -> None:
     X, y, weights = rows(loss)
     problem = make_problem(loss, X, weights, 0.3, standardization, fit_intercept)
     c = some_coefficients(problem)
@@ -138,9 +130,7 @@ def test_shifting_a_column_moves_only_the_intercept(loss: Loss) -> None:
 
 @every_loss
 @intercept
-def test_curvature_is_positive_even_where_a_column_is_constant(
-    loss: Loss, fit_intercept: bool
-) -> None:
+def test_curvature_is_positive_even_where_a_column_is_constant(loss: Loss, fit_intercept: bool) -> None:
     X, _, weights = rows(loss)
     for standardization in (True, False):
         problem = make_problem(loss, X, weights, 0.3, standardization, fit_intercept)

@@ -33,9 +33,7 @@ def stored_sparse(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Statisti
 def mixed(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Statistics:
     half = len(y) // 2
     ahead, behind = slice(0, half), slice(half, None)
-    return dense(X[ahead], y[ahead], weights[ahead]).merge(
-        stored_sparse(X[behind], y[behind], weights[behind])
-    )
+    return dense(X[ahead], y[ahead], weights[ahead]).merge(stored_sparse(X[behind], y[behind], weights[behind]))
 
 
 every_form = pytest.mark.parametrize("measure", [dense, stored_sparse, mixed])
@@ -83,10 +81,7 @@ def test_float32_values_are_summed_in_float64(measure: Measure) -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 199])
 def test_parts_of_any_size_merge_to_the_whole(measure: Measure, size: int) -> None:
     X, y, weights = rows()
-    parts = [
-        measure(X[at : at + size], y[at : at + size], weights[at : at + size])
-        for at in range(0, len(X), size)
-    ]
+    parts = [measure(X[at : at + size], y[at : at + size], weights[at : at + size]) for at in range(0, len(X), size)]
     assert_describes(merged(parts), X, weights)
 
 
@@ -121,9 +116,7 @@ def test_histograms_of_unequal_length_add_up() -> None:
 @every_form
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.3, 1e9 + 0.1, 1e-30])
 @pytest.mark.parametrize("weight", [0.1, 1.0, "mixed"])
-def test_constant_columns_have_a_variance_of_exactly_0(
-    measure: Measure, value: float, weight: float | str
-) -> None:
+def test_constant_columns_have_a_variance_of_exactly_0(measure: Measure, value: float, weight: float | str) -> None:
     count = 97
     X = np.full((count, 2), value)
     X[:, 1] = np.arange(count)
