@@ -16,6 +16,9 @@ SETTINGS = {
     "spark.python.daemon.module": "sparkdml.daemon",
     # a worker that crashes in native code leaves its stack in the error
     "spark.python.worker.faulthandler.enabled": "true",
+    # batches that fit a core's cache; a limit in bytes would be checked after every row, which costs a third of ingest
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.ui.showConsoleProgress": "false",
 }
 
