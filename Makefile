@@ -67,7 +67,7 @@ lint: venv ## check style and types
 	$(BIN)/mypy
 
 bench: venv ## compare with pyspark.ml and scikit-learn, in one run
-	@SPARK_CONF_DIR=conf $(BIN)/spark-submit $(SUBMIT_ARGS) jobs/benchmark.py
+	@SPARK_CONF_DIR=conf $(BIN)/spark-submit --driver-memory 4g $(SUBMIT_ARGS) jobs/benchmark.py
 
 clean: ## remove what runs, tests and tools wrote
 	rm -rf build dist models predictions spark-warehouse metastore_db derby.log *.egg-info \
