@@ -252,7 +252,16 @@ def summary(
     for c in contenders:
         against = baseline["pyspark.ml, files" if "files" in c.name else "pyspark.ml, cached"]
         cells = [f"{c.phase(p):.0f}" if p == "rounds" else f"{c.phase(p):.2f}" for p in phases]
-        body.append([c.name, f"{c.median:.2f}", f"{against.median / c.median:.1f}x", f"{c.objective:.9f}", *cells])
+        value = f"{c.objective:.9f}" + (" (short)" if c.objective > target * (1 + 1e-9) else "")
+        body.append(
+            [
+                c.name,
+                f"{c.median:.2f}",
+                f"{against.median / c.median:.1f}x",
+                value,
+                *cells,
+            ]
+        )
     lines = [
         f"{workload.name}: {rows} rows x {workload.features.shape[1]} features, {workload.params}",
         f"target objective {target:.9f}",

@@ -64,7 +64,7 @@ def run_locally(
     except ConfigError as error:
         _complain(error)
         return 2
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         log.debug("the job failed", exc_info=True)
         _complain(error)
         return 1

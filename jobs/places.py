@@ -52,8 +52,13 @@ def is_local(path: str) -> bool:
 
 def is_plain_parquet(table: Table) -> bool:
     """Whether the rows are in local Parquet files that need no option of Spark's to be read."""
-    plain = table.format == "parquet" and not table.options
-    return plain and is_local(table.path) and os.path.exists(local_path(table.path))
+    plain = table.format == "parquet" and not table.options and is_local(table.path)
+    return plain and os.path.exists(local_path(table.path)) and not _is_partitioned(local_path(table.path))
+
+
+def _is_partitioned(path: str) -> bool:
+    """Whether folders such as ``year=2024`` hold the values of a column, which only Spark reads."""
+    return os.path.isdir(path) and any("=" in name for name in os.listdir(path))
 
 
 def local_path(path: str) -> str:

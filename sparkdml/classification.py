@@ -18,6 +18,7 @@ from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import BlockEstimator, report_of
 from sparkdml.losses import Logistic, Loss, Softmax
+from sparkdml.params import setter
 from sparkdml.penalties import L2
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -30,6 +31,18 @@ REFUSED = (
     "upperBoundsOnCoefficients",
     "lowerBoundsOnIntercepts",
     "upperBoundsOnIntercepts",
+)
+
+
+#: What Spark's own validators allow, checked before a fit and not only when its model is used.
+RANGES = (
+    ("regParam", 0, math.inf),
+    ("elasticNetParam", 0, 1),
+    ("tol", 0, math.inf),
+    ("maxIter", 0, math.inf),
+    ("threshold", 0, 1),
+    ("aggregationDepth", 2, math.inf),
+    ("maxBlockSizeInMB", 0, math.inf),
 )
 
 
@@ -56,12 +69,16 @@ class LogisticRegression(
     ``F = 1/W * sum_i w_i * loss_i + regParam / 2 * sum_j (std_j * coefficient_j)^2``, W the sum of weights; without
     ``standardization`` the penalty is on the coefficients themselves. The optimum is Spark's to summation order.
 
-    Parameters are pyspark's, and ``featuresCols``, ``placement``, ``progress``. ``fit`` returns
-    :class:`LogisticRegressionModel`, which is Spark's own; it saves, loads and scores without sparkdml.
+    Parameters are pyspark's, and ``featuresCols``, ``placement``, ``progress``. ``aggregationDepth`` and
+    ``maxBlockSizeInMB`` are accepted and have no effect: depth follows from sizes, and blocks are bounded anyway.
+    ``fit`` returns :class:`LogisticRegressionModel`, which is Spark's own; it saves, loads and scores without
+    sparkdml. Like Spark's it scores a *vector* column: after a fit on ``featuresCols`` or on arrays, assemble one
+    with ``VectorAssembler`` or ``array_to_vector`` before ``transform``.
 
     Raises
     ------
     ValueError : a parameter that cannot be honoured, or rows that cannot be trained on.
+    TypeError : a column of a type that cannot be used.
     """
 
     _input_kwargs: dict[str, Any]
@@ -106,23 +123,44 @@ class LogisticRegression(
         self._checkThresholdConsistency()
         return self
 
+    setFamily = setter("family")
+    setMaxIter = setter("maxIter")
+    setRegParam = setter("regParam")
+    setElasticNetParam = setter("elasticNetParam")
+    setTol = setter("tol")
+    setFitIntercept = setter("fitIntercept")
+    setStandardization = setter("standardization")
+    setWeightCol = setter("weightCol")
+    setAggregationDepth = setter("aggregationDepth")
+    setMaxBlockSizeInMB = setter("maxBlockSizeInMB")
+    setLowerBoundsOnCoefficients = setter("lowerBoundsOnCoefficients")
+    setUpperBoundsOnCoefficients = setter("upperBoundsOnCoefficients")
+    setLowerBoundsOnIntercepts = setter("lowerBoundsOnIntercepts")
+    setUpperBoundsOnIntercepts = setter("upperBoundsOnIntercepts")
+
     def checkParams(self) -> None:
         super().checkParams()
         for name in REFUSED:
-            if self.isSet(name):
+            if self.isSet(name) and self.getOrDefault(name) is not None:
                 raise ValueError(f"{name} is not supported yet; leave it unset")
         if self.getElasticNetParam() != 0.0 and self.getRegParam() != 0.0:
             raise ValueError(f"elasticNetParam={self.getElasticNetParam()} is not supported yet; only 0.0 (pure L2) is")
-        for name in ("regParam", "tol", "maxIter"):
+        for name, low, high in RANGES:
             value = self.getOrDefault(name)
-            if not value >= 0:
-                raise ValueError(f"{name}={value} is not allowed; it must be 0 or larger")
+            if not low <= value <= high:
+                allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+                raise ValueError(f"{name}={value} is not allowed; it must be {allowed}")
         if self.getFamily().lower() not in ("auto", "binomial", "multinomial"):
             raise ValueError(f"family='{self.getFamily()}' is not known; it can be auto, binomial or multinomial")
 
     def _train(self, dataset: Dataset, ingest_seconds: float) -> LogisticRegressionModel:
         histogram = self._class_weights(dataset)
         multinomial = self._is_multinomial(len(histogram))
+        thresholds = self.getOrDefault("thresholds") if self.isSet("thresholds") else None
+        if thresholds and len(thresholds) != max(len(histogram), 2):
+            raise ValueError(
+                f"thresholds has {len(thresholds)} values, but there are {len(histogram)} classes; give one for each"
+            )
         if np.count_nonzero(histogram) == 1 and self.getFitIntercept():
             return self._constant_model(dataset, histogram, multinomial, ingest_seconds)
         loss: Loss = Softmax(len(histogram)) if multinomial else Logistic()
@@ -130,7 +168,7 @@ class LogisticRegression(
         gram = gram_pays(dataset.rows, dataset.features, float(dataset.statistics.nonzeros.sum()), dataset.partitions)
         algorithm = LBFGS(self.getMaxIter(), self.getTol(), gram)
         start = _starting_point(problem, histogram)
-        trained = self._run(algorithm, problem, start, dataset, self.getMaxIter())
+        trained = self._run(algorithm, problem, start, dataset)
         stop: Stop = trained.state.stop
         if stop.reason == "diverged":
             raise ValueError(f"the fit diverged: {stop.message}; {stop.remedy}")

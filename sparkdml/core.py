@@ -15,24 +15,20 @@ Update = dict[str, "np.ndarray | float"]
 class Stop:
     """Why a fit ended. ``remedy`` says what to change, and is empty where nothing is wrong."""
 
-    reason: str  # converged | max_rounds | diverged | stalled
+    reason: str  # converged | max_iterations | diverged | stalled
     message: str
     remedy: str = ""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What one worker spent in one round: seconds of computing, rows read."""
+    """What one worker spent in one round."""
 
     compute_seconds: float = 0.0
-    rows: int = 0
 
     def merge(self, other: Tally) -> Tally:
-        """Workers run side by side: the slowest one sets the time, rows add up."""
-        return Tally(
-            max(self.compute_seconds, other.compute_seconds),
-            self.rows + other.rows,
-        )
+        """Workers run side by side: the slowest one sets the time."""
+        return Tally(max(self.compute_seconds, other.compute_seconds))
 
 
 def add_updates(into: Update, other: Update) -> Update:

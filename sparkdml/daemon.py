@@ -14,11 +14,12 @@ from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.data.moments import SparseMoments, dense_statistics
 from sparkdml.losses import Logistic, Softmax
 from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.optim.gram import gram_matrix
 from sparkdml.resources.worker import hide_from_collector
 
 
 def warm() -> None:
-    """Load every kernel from numba's cache (or compile it into the cache) by running it on two rows."""
+    """Load kernels from numba's cache, or compile them into it, by running them on two rows."""
     labels, weights = _frozen([0.0, 1.0]), _frozen([1.0, 1.0])
     indptr, indices = _frozen([0, 1, 1], np.int64), _frozen([0], np.int32)
     for dtype in (np.float32, np.float64):
@@ -28,6 +29,7 @@ def warm() -> None:
         ]
         for loss in (Logistic(), Softmax(2)):
             loss_and_gradient(loss, blocks, np.zeros((1, loss.outputs)), np.zeros(loss.outputs))
+        gram_matrix(blocks, 1)
     dense_statistics(_frozen([[0.0], [1.0]]), labels.copy(), weights.copy())
     SparseMoments(1).add(indptr.copy(), indices, _frozen([1.0]), labels.copy(), weights.copy())
 

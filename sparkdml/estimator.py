@@ -59,20 +59,40 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
     def _prepared(self, dataset: DataFrame | Dataset) -> Iterator[tuple[Dataset, float]]:
         """Blocks, and the seconds that this fit spent on preparing them."""
         if isinstance(dataset, Dataset):
+            self._check_columns(dataset)
             yield dataset, 0.0
             return
-        features: Any = self.getOrDefault("featuresCol")
-        if self.isSet(self.featuresCols):
-            features = self.getFeaturesCols()
+        several = self.getOrDefault("featuresCols") if self.isSet("featuresCols") else None
+        features: Any = several or self.getOrDefault("featuresCol")
         weight = self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
         label: str = self.getOrDefault("labelCol")
         with from_dataframe(dataset, features, label, weight or None) as blocks:
             yield blocks, blocks.ingest_seconds
 
-    def _run(self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset, rounds: int) -> Trained:
-        """Drive ``algorithm`` by the chosen placement; ``rounds`` is what a progress bar counts to."""
+    def _check_columns(self, dataset: Dataset) -> None:
+        """A prepared data set was read from certain columns; the estimator must not ask for others."""
+        prepared = dataset.columns
+        several = self.getOrDefault("featuresCols") if self.isSet("featuresCols") else None
+        asked = {
+            "featuresCol": (", ".join(several) if several else None, prepared.features),
+            "labelCol": (self.getOrDefault("labelCol") if self.isSet("labelCol") else None, prepared.label),
+            "weightCol": (self.getOrDefault("weightCol") if self.isSet("weightCol") else None, prepared.weight),
+        }
+        if not several and self.isSet("featuresCol"):
+            asked["featuresCol"] = (self.getOrDefault("featuresCol"), prepared.features)
+        for name, (wanted, there) in asked.items():
+            if wanted and wanted != there:
+                raise ValueError(
+                    f"{name}='{wanted}', but the data set was prepared with {there!r}; prepare it with that column, or "
+                    f"leave {name} unset"
+                )
+        if not prepared.classes:
+            raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
+
+    def _run(self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset) -> Trained:
+        """Drive ``algorithm`` by the chosen placement."""
         placement = PLACEMENTS[self.getPlacement()]()
-        with progress_bar(self.getProgress(), rounds) as on_round:
+        with progress_bar(self.getProgress()) as on_round:
             return placement.train(algorithm, problem, start, dataset, on_round)
 
 

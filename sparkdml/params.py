@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,17 @@ class PlainValues(Params):
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in kwargs.items()}
         super()._set(**plain)
         return self
+
+
+def setter(name: str) -> Callable[[Any, Any], Any]:
+    """A method that sets the parameter ``name`` and returns the estimator, as pyspark's estimators have them."""
+
+    def method(self: Any, value: Any) -> Any:
+        return self._set(**{name: value})
+
+    method.__name__ = method.__qualname__ = f"set{name[0].upper()}{name[1:]}"
+    method.__doc__ = f"Sets :py:attr:`{name}`."
+    return method
 
 
 class HasFeaturesCols(Params):

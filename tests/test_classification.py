@@ -242,3 +242,66 @@ def test_numpy_scalars_are_stored_as_plain_numbers(spark, tmp_path):
     assert type(estimator.getRegParam()) is float
     estimator.write().save(str(tmp_path / "estimator"))
     assert LogisticRegression.load(str(tmp_path / "estimator")).getMaxIter() == 5
+
+
+def test_every_public_name_of_pysparks_estimator_is_there():
+    theirs = {name for name in dir(stock.LogisticRegression) if not name.startswith("_")}
+    assert theirs <= set(dir(LogisticRegression))
+
+
+def test_setters_chain_as_in_pyspark(spark):
+    estimator = LogisticRegression().setMaxIter(7).setRegParam(0.1).setTol(1e-3).setWeightCol("weight")
+    assert (estimator.getMaxIter(), estimator.getRegParam(), estimator.getTol()) == (7, 0.1, 1e-3)
+    assert estimator.fit(frame_of(spark, some_rows())).report.rounds >= 1
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"aggregationDepth": 1}, "aggregationDepth=1"),
+        ({"elasticNetParam": 2.0}, "elasticNetParam=2.0"),
+        ({"maxBlockSizeInMB": -1.0}, "maxBlockSizeInMB=-1.0"),
+        ({"thresholds": [0.2, 0.3, 0.5]}, "thresholds has 3 values"),
+    ],
+)
+def test_values_that_would_break_the_model_later_are_refused_by_fit(spark, params, text):
+    with pytest.raises(ValueError, match=text):
+        LogisticRegression(**params).fit(frame_of(spark, some_rows()))
+
+
+@pytest.mark.parametrize("params", [{"weightCol": "weight"}, {"labelCol": "weight"}, {"featuresCol": "label"}])
+def test_a_dataset_of_other_columns_than_the_estimators_is_refused(spark, params):
+    with from_dataframe(frame_of(spark, some_rows())) as dataset:
+        with pytest.raises(ValueError, match=next(iter(params))):
+            LogisticRegression(**params).fit(dataset)
+        LogisticRegression(labelCol="label").fit(dataset)
+
+
+def test_a_dataset_of_numbers_is_not_one_of_classes(spark):
+    frame = frame_of(spark, some_rows())
+    with from_dataframe(frame, classes=False) as dataset, pytest.raises(ValueError, match="classes=True"):
+        LogisticRegression().fit(dataset)
+
+
+def test_featurescols_none_is_the_default(spark):
+    assert LogisticRegression(featuresCols=None, maxIter=2).fit(frame_of(spark, some_rows())).report.rounds > 0
+
+
+def test_columns_whose_means_dwarf_their_deviations_still_train(spark):
+    """Two time stamps in milliseconds, a second apart: their covariance drowns in rounding."""
+    rng = np.random.default_rng(2)
+    started = 1.7e12 + 1e6 * rng.standard_normal(200)
+    rows = [([s, s + 1000 * rng.random(), 5.0], float(rng.random() < 0.5)) for s in started]
+    model = LogisticRegression().fit(frame_of(spark, rows))
+    assert np.isfinite(model.coefficients.toArray()).all()
+
+
+def test_a_statistics_file_that_the_driver_cannot_read_is_read_by_the_workers(spark, monkeypatch):
+    from sparkdml.data import dataset as module
+
+    def unreadable(*_):
+        raise PermissionError("another user's file")
+
+    expected = LogisticRegression().fit(frame_of(spark, some_rows())).coefficients
+    monkeypatch.setattr(module, "reduce", unreadable)
+    assert LogisticRegression().fit(frame_of(spark, some_rows())).coefficients == expected

@@ -62,8 +62,11 @@ def diagonal_preconditioner(problem: Problem) -> Diagonal:
     return Diagonal(problem.curvature())
 
 
-def gram_preconditioner(problem: Problem, gram: np.ndarray) -> Gram:
-    """From ``gram = sum_i w_i x_i x_i'`` over the rows as they are stored, shape (d, d)."""
+def gram_preconditioner(problem: Problem, gram: np.ndarray) -> Preconditioner:
+    """From ``gram = sum_i w_i x_i x_i'`` over the rows as they are stored, shape (d, d).
+
+    The diagonal one where means so much larger than deviations leave no covariance in the rounding.
+    """
     mean, inverse_std = problem.scaling.mean, problem.scaling.inverse_std
     second_moment = gram / problem.weight_sum
     if problem.fit_intercept:
@@ -73,7 +76,10 @@ def gram_preconditioner(problem: Problem, gram: np.ndarray) -> Gram:
     floor = 1e-7 * problem.loss.curvature
     diagonal = np.einsum("ii->i", hessian)
     diagonal += np.maximum(problem.penalty.curvature()[:, 0], floor)
-    factor, _ = cho_factor(hessian, lower=True)
+    try:
+        factor, _ = cho_factor(hessian, lower=True)
+    except (np.linalg.LinAlgError, ValueError):  # indefinite, or not finite
+        return diagonal_preconditioner(problem)
     return Gram(np.tril(factor), problem.loss.curvature, problem.loss.outputs)
 
 

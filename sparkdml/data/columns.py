@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sparkdml.data.reader import Columns
+from sparkdml.data.reader import Columns, ColumnTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,12 +45,12 @@ def _vector(df: DataFrame, name: str) -> list[Column]:
         return [column.cast(f"array<{element}>").alias("values")]
     described = f"column '{name}' is {kind.simpleString()}"
     if type(kind).__module__ == "pyspark.mllib.linalg":
-        raise TypeError(
+        raise ColumnTypeError(
             f"{described} of pyspark.mllib; features must be of pyspark.ml: convert with "
             f"pyspark.mllib.util.MLUtils.convertVectorColumnsToML(df, '{name}')"
         )
     if type(kind).__name__ != "VectorUDT":
-        raise TypeError(
+        raise ColumnTypeError(
             f"{described}; features must be a vector (VectorAssembler makes one), an array of numbers, or several "
             "numeric columns in featuresCols"
         )
@@ -74,7 +74,7 @@ def _stack(df: DataFrame, names: Sequence[str]) -> Column:
 def _number(df: DataFrame, name: str, role: str, as_type: str = "double") -> Column:
     kind = _field(df, name, role).dataType
     if not _is_number(kind):
-        raise TypeError(
+        raise ColumnTypeError(
             f"{role} column '{name}' is {kind.simpleString()}; it must be numeric (byte to decimal): cast it, or "
             "index strings with StringIndexer"
         )
@@ -98,14 +98,23 @@ def _is_number(kind: T.DataType) -> bool:
 
 
 def _size_in_metadata(df: DataFrame, name: str) -> int | None:
-    attributes = _field(df, name, "features").metadata.get("ml_attr", {})
-    size = attributes.get("num_attrs")
-    return int(size) if size else None
+    return size_in(_field(df, name, "features").metadata)
 
 
 def _classes_in_metadata(df: DataFrame, label: str) -> int | None:
     """How many classes a label column from StringIndexer has, whether or not all of them have rows."""
-    attributes = _field(df, label, "label").metadata.get("ml_attr", {})
+    return classes_in(_field(df, label, "label").metadata)
+
+
+def size_in(metadata: dict[str, Any]) -> int | None:
+    """The number of features that a column's metadata tells."""
+    size = metadata.get("ml_attr", {}).get("num_attrs")
+    return int(size) if size else None
+
+
+def classes_in(metadata: dict[str, Any]) -> int | None:
+    """The number of classes that a column's metadata tells."""
+    attributes = metadata.get("ml_attr", {})
     values = attributes.get("vals")
     count = len(values) if values else attributes.get("num_vals")
     return int(count) if count else None

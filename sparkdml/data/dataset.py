@@ -124,7 +124,8 @@ class Dataset:
     def _merged_statistics(self) -> Statistics:
         here = socket.gethostname()
         if all(handle.host == here for handle in self.handles):
-            return reduce(Statistics.merge, map(read_statistics, self.handles))
+            with contextlib.suppress(OSError):  # same name, another file system or user: ask the workers
+                return reduce(Statistics.merge, map(read_statistics, self.handles))
         width = 24 * self.handles[0].features
         merged = combine(self._handles.map(read_statistics), Statistics.merge, width, len(self.handles))
         assert merged is not None
@@ -187,23 +188,29 @@ class Dataset:
             return
         self._closed = True
         here = socket.gethostname()
-        for host, home in self._homes:
-            if host == here:
-                remove_home(home)
-        if not self._homes or any(host != here for host, _ in self._homes):
-            self._remove_elsewhere()
-        with contextlib.suppress(Py4JError):  # the context may have been stopped: nothing is left to free
-            self._records.unpersist()
+        try:
+            for host, home in self._homes:
+                if host == here:
+                    remove_home(home)
+            if not self._homes or any(host != here for host, _ in self._homes):
+                self._remove_elsewhere()
+        finally:
+            if self.context._jsc is not None:  # else the context was stopped, and nothing is left to free
+                with contextlib.suppress(Py4JError):
+                    self._records.unpersist()
 
     def _remove_elsewhere(self) -> None:
         """Ask every slot to remove what its executor has of this data set."""
-        slots, dataset = task_slots(self.context), self.id
+        if self.context._jsc is None:
+            return  # stopped: Spark has removed its local directories
+        dataset = self.id
 
         def clean(_: object) -> None:
             for root in local_directories():
                 remove_home(home_of(root, dataset))
 
         try:
+            slots = task_slots(self.context)
             self.context.parallelize(range(slots), slots).foreach(clean)
         except Exception as error:
             logger.warning("block files stay until the application ends: %s", error)
@@ -238,4 +245,6 @@ def _record_bytes(record: object) -> bytes:
 
 def _handle_of(record: object) -> list[Handle]:
     outcome = decode(_record_bytes(record))
-    return [outcome] if isinstance(outcome, Handle) else []
+    if isinstance(outcome, Refusal):  # the first pass went well, so this is a partition that is being rebuilt
+        raise outcome.to_error()
+    return [outcome]

@@ -6,11 +6,12 @@ what lets them use vector registers), so sums depend on the order of rows only i
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from sparkdml.resources.compiled import compiled
+
 _REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
-_fast = numba.njit(cache=True, nogil=True, fastmath=_REASSOCIATE, error_model="numpy")
+_fast = compiled(fastmath=_REASSOCIATE)
 
 
 @_fast

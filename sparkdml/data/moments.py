@@ -6,12 +6,12 @@ same rows in the same order must agree to the last bit.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from sparkdml.data.statistics import Statistics
+from sparkdml.resources.compiled import compiled
 
-_exact = numba.njit(cache=True, nogil=True, error_model="numpy")
+_exact = compiled()
 
 
 @_exact

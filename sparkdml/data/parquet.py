@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
@@ -13,9 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from sparkdml.data.reader import Columns
+from sparkdml.data.reader import Columns, ColumnTypeError
 
-BATCH_ROWS = 8192
+#: Rows and bytes of a batch: it should fit a core's cache, and any memory.
+BATCH_ROWS, BATCH_BYTES = 8192, 4 * 2**20
+#: One row group is decoded by at most so many tasks.
+MAX_SHARED_PARTS = 64
+#: The key of a file's metadata under which Spark keeps the columns' own.
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,14 @@ def _open(path: str) -> pq.ParquetFile:
     return pq.ParquetFile(filesystem.open_input_file(name))
 
 
+def column_metadata(file: str) -> dict[str, dict[str, Any]]:
+    """What Spark wrote of each column's attributes (``ml_attr`` among them), if it wrote the file."""
+    described = (_open(file).schema_arrow.metadata or {}).get(SPARK_SCHEMA)
+    if described is None:
+        return {}
+    return {field["name"]: field.get("metadata", {}) for field in json.loads(described).get("fields", [])}
+
+
 def plan_splits(files: Sequence[str], parts: int) -> list[list[Split]]:
     """Cut the files into at most ``parts`` lists of about equal numbers of rows, in file order.
 
@@ -74,6 +89,7 @@ def plan_splits(files: Sequence[str], parts: int) -> list[list[Split]]:
         metadata = _open(file).metadata
         groups += [(file, g, metadata.row_group(g).num_rows) for g in range(metadata.num_row_groups)]
     total = sum(rows for _, _, rows in groups)
+    parts = max(min(parts, total, max(len(groups), MAX_SHARED_PARTS)), 1)
     bounds = [total * k // parts for k in range(parts + 1)]
     plan: list[list[Split]] = [[] for _ in range(parts)]
     first = 0
@@ -96,7 +112,7 @@ def check_schemas(files: Sequence[str], features: str | Sequence[str], label: st
                 raise ValueError(f"column '{name}' is not in {file}; it has {', '.join(schema.names)}")
         for name in numbers:
             if not _is_number(schema.field(name).type):
-                raise TypeError(f"column '{name}' is {schema.field(name).type} in {file}; it must be numeric")
+                raise ColumnTypeError(f"column '{name}' is {schema.field(name).type} in {file}; it must be numeric")
         if isinstance(features, str):
             _check_features(features, schema.field(features).type, file)
 
@@ -104,7 +120,7 @@ def check_schemas(files: Sequence[str], features: str | Sequence[str], label: st
 def _check_features(name: str, kind: pa.DataType, file: str) -> None:
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not (listed and _is_number(kind.value_type)) and not _is_vector(kind):
-        raise TypeError(
+        raise ColumnTypeError(
             f"column '{name}' is {kind} in {file}; features must be lists of numbers, vectors as Spark writes them, "
             "or several numeric columns"
         )
@@ -125,12 +141,18 @@ def read_batches(splits: Sequence[Split], features: str | Sequence[str], columns
     names = [features] if isinstance(features, str) else list(features)
     wanted = [*names, columns.label, *([columns.weight] if columns.weight else [])]
     for split in splits:
+        file = _open(split.path)
+        group = file.metadata.row_group(split.row_group)
+        fitting = int(BATCH_BYTES // max(group.total_byte_size / max(group.num_rows, 1), 1))
+        batch_rows = min(max(fitting, 16), BATCH_ROWS)
         first = 0
-        for batch in _open(split.path).iter_batches(BATCH_ROWS, row_groups=[split.row_group], columns=wanted):
+        for batch in file.iter_batches(batch_rows, row_groups=[split.row_group], columns=wanted):
             low, high = max(split.start - first, 0), min(split.stop - first, batch.num_rows)
             first += batch.num_rows
             if low < high:
                 yield _arrange(batch.slice(low, high - low), features, columns)
+            if first >= split.stop:
+                break
 
 
 def _arrange(batch: pa.RecordBatch, features: str | Sequence[str], columns: Columns) -> pa.RecordBatch:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkdml.data.rows import DenseRows, Rows, SparseRows
+from sparkdml.resources.compiled import compiled
 
 #: Most classes that a label column may have.
 MAX_CLASSES = 2**20
+
+
+class ColumnTypeError(TypeError, ValueError):
+    """A column is of a type that cannot be used."""
 
 
 class BadInputError(ValueError):
@@ -100,7 +104,20 @@ class BatchReader:
         size = batch.column("size").to_numpy(zero_copy_only=False)
         if (size < 0).all():
             return self._dense(values, indptr, labels, weights)
-        indices = batch.column("indices").flatten().to_numpy(zero_copy_only=False)
+        lists = batch.column("indices")
+        lengths = np.diff(lists.offsets.to_numpy())
+        if lists.null_count:
+            lengths = np.where(lists.is_null().to_numpy(zero_copy_only=False), 0, lengths)
+        unlike = lengths != np.where(size < 0, 0, np.diff(indptr))
+        if unlike.any():
+            row = int(np.argmax(unlike))
+            self._raise(
+                row,
+                self._columns.features,
+                f"{lengths[row]} indices and another number of values",
+                "give as many of each",
+            )
+        indices = lists.flatten().to_numpy(zero_copy_only=False)
         return self._mixed(size, indices, values, indptr, labels, weights)
 
     def _dense(self, values: np.ndarray, indptr: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> DenseRows:
@@ -208,7 +225,7 @@ def _without_zeros(rows: SparseRows) -> SparseRows:
     )
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc"})
+@compiled(fastmath={"reassoc"})
 def _sum(values):
     total = 0.0
     for i in range(values.shape[0]):
@@ -216,7 +233,7 @@ def _sum(values):
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _first_disordered(indptr, indices, features):
     for i in range(len(indptr) - 1):
         previous = -1

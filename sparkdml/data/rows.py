@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
+
+from sparkdml.resources.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,14 @@ def to_dense(rows: Rows) -> DenseRows:
     return DenseRows(values, rows.labels, rows.weights)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scatter(indptr, indices, values, out):
     for i in range(out.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             out[i, indices[p]] = values[p]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _fits_float32(values):
     # in strides, so that an early exit and a vectorised test go together
     for start in range(0, values.shape[0], 1024):

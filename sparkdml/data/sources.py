@@ -76,7 +76,10 @@ def from_parquet(
     if not plan:
         raise ValueError(f"the data set is empty: {path} has no rows")
     name = features if isinstance(features, str) else ", ".join(features)
-    columns = Columns(name, label, weight, classes)
+    metadata = parquet.column_metadata(files[0])
+    expected = column_choice.size_in(metadata.get(features, {})) if isinstance(features, str) else len(features)
+    values = column_choice.classes_in(metadata.get(label, {}))
+    columns = Columns(name, label, weight, classes, expected, values)
     identity = _new_id()
     records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(identity, features, columns))
     return Dataset(identity, records, columns)

@@ -39,10 +39,6 @@ class Statistics:
             if len(getattr(self, name)) != self.features:
                 setattr(self, name, np.zeros(self.features))
 
-    @property
-    def nbytes(self) -> int:
-        return 8 * (3 * self.features + len(self.histogram))
-
     def merge(self, other: Statistics) -> Statistics:
         """Both sets of rows together, by the pairwise update of Chan, Golub & LeVeque (1983).
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from sparkdml.resources.compiled import compiled
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.6931471803691238
@@ -11,7 +12,7 @@ _LN2_LOW = 1.9082149292705877e-10
 #: exp of less would leave the normal numbers.
 _LOWEST = -708.0
 
-_vector = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+_vector = compiled(fastmath={"contract", "nsz"})
 
 
 @_vector

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from sparkdml.losses.base import Loss
 from sparkdml.losses.exponential import exp_nonpositive, log1p_unit
+from sparkdml.resources.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Logistic(Loss):
         return _logistic(margins[:, 0], labels, weights, slopes[:, 0])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _logistic(margins, labels, weights, slopes):
     rows = margins.shape[0]
     small = np.empty(rows)

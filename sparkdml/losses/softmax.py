@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from sparkdml.losses.base import Loss
 from sparkdml.losses.exponential import exp_nonpositive
+from sparkdml.resources.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Softmax(Loss):
         return _softmax(margins, labels, weights, slopes)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _softmax(margins, labels, weights, slopes):
     rows, classes = margins.shape
     below = np.empty((rows, classes))

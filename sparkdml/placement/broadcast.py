@@ -61,7 +61,7 @@ class Broadcast(Placement):
     ) -> Trained:
         history = History()
         state = algorithm.init(problem, start)
-        with ship(dataset.context, problem, 16 * problem.features) as problem_there:
+        with ship(dataset.context, problem, 24 * problem.features) as problem_there:
             while state.stop is None:
                 clock = len(history.rounds)
                 began = time.perf_counter()
@@ -127,9 +127,8 @@ def _round_task(
                 continue
             update, _ = algorithm.work(problem.value, blocks, coef.value, None, clock)
             seconds = time.perf_counter() - began
-            rows = sum(block.rows for block in blocks)
             seen = {handle.partition: Sighting(handle.digest, handle.homes)}
-            yield Contribution(update, Tally(seconds, rows), seen=seen)
+            yield Contribution(update, Tally(seconds), seen=seen)
         settle()
 
     return run

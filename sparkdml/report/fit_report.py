@@ -25,11 +25,6 @@ class FitReport:
     seconds: dict[str, float]
     bytes: dict[str, int]
 
-    @property
-    def evaluations(self) -> int:
-        """Evaluations of loss and gradient over all rows: one a round."""
-        return self.rounds
-
 
 def fit_report(stop: Stop, objective: float, history: History, ingest_seconds: float, stored_bytes: int) -> FitReport:
     objectives = history.objectives

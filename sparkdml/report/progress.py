@@ -10,8 +10,8 @@ from sparkdml.report.history import Round
 
 
 @contextmanager
-def progress_bar(wanted: bool, max_iterations: int) -> Iterator[Callable[[Round], None] | None]:
-    """A callback that moves a bar by one step for every accepted iteration, or None if none is wanted.
+def progress_bar(wanted: bool) -> Iterator[Callable[[Round], None] | None]:
+    """A callback that counts rounds and shows the objective, or None if none is wanted.
 
     Drawn on standard error, where that is a terminal or a notebook.
     """
@@ -20,10 +20,10 @@ def progress_bar(wanted: bool, max_iterations: int) -> Iterator[Callable[[Round]
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=max_iterations, unit="iteration", leave=False) as bar:
+    with tqdm(unit=" rounds", leave=False) as bar:
 
         def show(entry: Round) -> None:
-            bar.set_postfix(objective=f"{entry.objective:.6g}", round=entry.round, refresh=False)
-            bar.update(entry.iteration - bar.n)
+            bar.set_postfix(objective=f"{entry.objective:.6g}", refresh=False)
+            bar.update()
 
         yield show

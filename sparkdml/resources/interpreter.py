@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 #: What a worker that cannot start looks like in Spark's error.
-_SYMPTOMS = (
-    "ModuleNotFoundError",
-    "PYTHON_VERSION_MISMATCH",
-    "ImportError",
-    "Cannot run program",
-    "Python worker failed to connect back",
-    "No module named",
+_SYMPTOMS = re.compile(
+    r"PYTHON_VERSION_MISMATCH|Cannot run program|Python worker failed to connect back|"
+    r"No module named '?(sparkdml|numpy|numba|scipy|pyarrow|threadpoolctl)"
 )
 
 
@@ -46,8 +43,7 @@ describe = _describer()
 
 def explain(sc: SparkContext, error: Exception) -> InterpreterError | None:
     """If ``error`` looks like a worker that cannot start: both interpreters, and what to set."""
-    text = str(error)
-    if not any(symptom in text for symptom in _SYMPTOMS):
+    if not _SYMPTOMS.search(str(error)):
         return None
     here = describe()
     asked = sc.pythonExec
@@ -58,7 +54,7 @@ def explain(sc: SparkContext, error: Exception) -> InterpreterError | None:
         f"workers: {_line(there) if there else f'{asked} did not answer'}",
         "Give workers the driver's interpreter and packages: set PYSPARK_PYTHON (or spark.pyspark.python) to "
         f"{here['executable']} where that path exists on every node, or ship the environment with "
-        "--archives, or sparkdml itself with --py-files.",
+        "--archives. With sparkdml in --py-files, unset spark.python.daemon.module.",
     ]
     return InterpreterError("\n".join(lines))
 

@@ -10,16 +10,20 @@ from py4j.protocol import Py4JError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+#: Stands for "as many as asked for" under dynamic allocation without an upper bound.
+UNBOUNDED = 4096
+
 logger = logging.getLogger(__name__)
 
 
 def task_slots(sc: SparkContext) -> int:
     """Tasks of one CPU request that the application can run at once, at least 1."""
     if _setting(sc, "spark.dynamicAllocation.enabled", "false").lower() == "true":
+        # what runs now says little of what may run later
         executors = _setting(sc, "spark.dynamicAllocation.maxExecutors", "")
-        if executors.isdigit():
-            cores = int(_setting(sc, "spark.executor.cores", "1"))
-            return max(int(executors) * cores // max(int(_setting(sc, "spark.task.cpus", "1")), 1), 1)
+        cores = int(_setting(sc, "spark.executor.cores", "1"))
+        slots = int(executors) * cores // max(int(_setting(sc, "spark.task.cpus", "1")), 1) if executors else UNBOUNDED
+        return min(max(slots, 1), UNBOUNDED)
     try:
         context = sc._jsc.sc()
         profile = context.resourceProfileManager().defaultResourceProfile()

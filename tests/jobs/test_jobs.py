@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -121,6 +122,8 @@ def test_spark_submit_by_itself(tmp_path):
     submit = shutil.which("spark-submit", path=str(binaries))
     if submit is None:
         pytest.skip("spark-submit is not beside this interpreter")
+    if not any(distribution.name == "sparkdml" for distribution in metadata.distributions()):
+        pytest.skip("sparkdml is not installed in this environment")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))}
     environment |= {"PATH": f"{binaries}{os.pathsep}{environment['PATH']}", "PYSPARK_PYTHON": sys.executable}
     command = [submit, "jobs/train.py", "--config", str(DIGITS)]
