@@ -1,7 +1,8 @@
 """Margins and gradients of stored rows, compiled.
 
 Stored values may be float32 or float64; every product and sum is float64. Reductions may be reassociated (that is
-what lets them use vector registers), so sums depend on the order of rows only in their last digits.
+what lets them use vector registers), so sums depend on the order of rows only in their last digits. Indices are taken as
+unsigned where they are written through: numba then leaves out its look at negative ones.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def sparse_accumulate(indptr, indices, values, start, stop, slopes, gradient):
     for i in range(start, stop):
         slope = slopes[i - start, 0]
         for p in range(indptr[i], indptr[i + 1]):
-            result[indices[p]] += slope * values[p]
+            result[np.uint32(indices[p])] += slope * values[p]
 
 
 @_fast
@@ -94,7 +95,7 @@ def sparse_margins_multi(indptr, indices, values, start, stop, coefficients, int
         row[:] = 0.0
         for p in range(indptr[i], indptr[i + 1]):
             value = np.float64(values[p])
-            j = indices[p]
+            j = np.uint32(indices[p])
             for k in range(row.shape[0]):
                 row[k] += value * coefficients[j, k]
         for k in range(outputs):
@@ -111,7 +112,7 @@ def sparse_accumulate_multi(indptr, indices, values, start, stop, slopes, gradie
             row[k] = slopes[i - start, k]
         for p in range(indptr[i], indptr[i + 1]):
             value = np.float64(values[p])
-            j = indices[p]
+            j = np.uint32(indices[p])
             for k in range(row.shape[0]):
                 gradient[j, k] += value * row[k]
 
