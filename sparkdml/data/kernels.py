@@ -1,8 +1,8 @@
 """Margins and gradients of stored rows, compiled.
 
 Stored values may be float32 or float64; every product and sum is float64. Reductions may be reassociated (that is
-what lets them use vector registers), so sums depend on the order of rows only in their last digits. Indices are taken as
-unsigned where they are written through: numba then leaves out its look at negative ones.
+what lets them use vector registers), so sums depend on the order of rows only in their last digits. Indices are taken
+as unsigned where sums are written through them: numba then leaves out its look at negative ones.
 """
 
 from __future__ import annotations
