@@ -235,6 +235,8 @@ class LogisticRegression(
         multinomial: bool,
         report: FitReport,
     ) -> LogisticRegressionModel:
+        # a binary model has two raw predictions also where only label 0 was seen: evaluators demand both
+        classes = classes if multinomial else 2
         java_model = persist.logistic_regression_model(self.uid, coefficients, intercepts, classes, multinomial)
         model = LogisticRegressionModel(java_model)
         model._resetUid(self.uid)

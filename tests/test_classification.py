@@ -305,3 +305,16 @@ def test_a_statistics_file_that_the_driver_cannot_read_is_read_by_the_workers(sp
     expected = LogisticRegression().fit(frame_of(spark, some_rows())).coefficients
     monkeypatch.setattr(module, "reduce", unreadable)
     assert LogisticRegression().fit(frame_of(spark, some_rows())).coefficients == expected
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_only_label_zero_still_gives_two_raw_predictions(spark, intercept):
+    """A fold of cross-validation may hold one class; the evaluator refuses vectors of length 1."""
+    from pyspark.ml.evaluation import BinaryClassificationEvaluator
+
+    train = frame_of(spark, [([1.0, 2.0], 0), ([2.0, 1.0], 0), ([0.0, 1.0], 0)])
+    model = LogisticRegression(fitIntercept=intercept, regParam=0.1).fit(train)
+    scored = model.transform(frame_of(spark, [([1.0, 0.0], 0), ([0.0, 1.0], 1)]))
+    row = scored.first()
+    assert (model.numClasses, len(row.rawPrediction), len(row.probability)) == (2, 2, 2)
+    assert np.isfinite(BinaryClassificationEvaluator().evaluate(scored))
