@@ -123,7 +123,8 @@ def race(spark: SparkSession, workload: Workload, config: Config) -> dict[str, A
             Contender("pyspark.ml, cached", lambda: stock(cached, workload, stock_tol), [], []),
             Contender("sparkdml, cached", lambda: ours(cached, workload, tol), [], []),
             Contender("sparkdml, prepared", lambda: ours(blocks, workload, tol), [], []),
-            Contender("sparkdml, prepared, one core", lambda: ours(one_block, workload, tol), [], []),
+            Contender("sparkdml, prepared, broadcast", lambda: ours(blocks, workload, tol, "broadcast"), [], []),
+            Contender("sparkdml, prepared, one core", lambda: ours(one_block, workload, tol, "broadcast"), [], []),
             Contender("pyspark.ml, files", lambda: stock(workload.frame(spark), workload, stock_tol), [], []),
             Contender("sparkdml, files by Spark", lambda: ours(workload.frame(spark), workload, tol), [], []),
             Contender("sparkdml, files by Arrow", from_files, [], []),
@@ -141,10 +142,10 @@ def race(spark: SparkSession, workload: Workload, config: Config) -> dict[str, A
     return summary(workload, rows, contenders, target, reading)
 
 
-def ours(data: Any, workload: Workload, tol: float) -> tuple[float, dict[str, float]]:
+def ours(data: Any, workload: Workload, tol: float, placement: str = "auto") -> tuple[float, dict[str, float]]:
     from sparkdml.classification import LogisticRegression
 
-    model = LogisticRegression(tol=tol, maxIter=1000, **workload.params).fit(data)
+    model = LogisticRegression(tol=tol, maxIter=1000, placement=placement, **workload.params).fit(data)
     return model.report.objective, {**model.report.seconds, "rounds": model.report.rounds}
 
 
@@ -157,11 +158,9 @@ def stock(frame: DataFrame, workload: Workload, tol: float) -> tuple[float, dict
 
 
 def loosest(fit: Callable[[float], float], target: float) -> float:
-    """The largest tolerance of the ladder that reaches ``target``."""
-    for tol in LADDER:
-        if fit(tol) <= target:
-            return tol
-    return LADDER[-1]
+    """The largest tolerance that reaches ``target``: a decade of the ladder, or 5 or 2 times that."""
+    decade = next((tol for tol in LADDER if fit(tol) <= target), LADDER[-1])
+    return next((factor * decade for factor in (5, 2) if fit(factor * decade) <= target), decade)
 
 
 def reference(workload: Workload, target: float) -> Contender:

@@ -109,7 +109,7 @@ class LogisticRegression(
         upperBoundsOnIntercepts: Any = None,
         maxBlockSizeInMB: float = 0.0,
         featuresCols: list[str] | None = None,
-        placement: str = "broadcast",
+        placement: str = "auto",
         progress: bool = False,
     ) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from sparkdml.algorithms.problem import Problem
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.sources import from_dataframe
 from sparkdml.params import HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import PLACEMENTS, Trained
+from sparkdml.placement import Trained, choice
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.progress import progress_bar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
 
 
 class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
@@ -27,7 +30,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
 
     def __init__(self) -> None:
         super().__init__()
-        self._setDefault(placement="broadcast", progress=False)
+        self._setDefault(placement="auto", progress=False)
 
     def setFeaturesCols(self, value: list[str]) -> Any:
         """Sets :py:attr:`featuresCols`."""
@@ -43,8 +46,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
 
     def checkParams(self) -> None:
         """Raise ValueError for parameters that cannot be honoured; ``fit`` calls it before any job."""
-        if self.getPlacement() not in PLACEMENTS:
-            raise ValueError(f"placement='{self.getPlacement()}' is not known; it can be {', '.join(PLACEMENTS)}")
+        choice.check(self.getPlacement())
 
     @abstractmethod
     def _train(self, dataset: Dataset, ingest_seconds: float) -> Any:
@@ -91,9 +93,10 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
 
     def _run(self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset) -> Trained:
         """Drive ``algorithm`` by the chosen placement."""
-        placement = PLACEMENTS[self.getPlacement()]()
+        chosen = choice.choose(self.getPlacement(), dataset)
+        logger.info("placement %s: %s", chosen.placement.name, chosen.reason)
         with progress_bar(self.getProgress()) as on_round:
-            return placement.train(algorithm, problem, start, dataset, on_round)
+            return chosen.placement.train(algorithm, problem, algorithm.init(problem, start), dataset, on_round)
 
 
 def report_of(trained: Trained, dataset: Dataset, ingest_seconds: float) -> FitReport:

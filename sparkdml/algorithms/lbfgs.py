@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.line_search import LineSearch
@@ -184,18 +185,22 @@ class LBFGS(Algorithm):
 
 
 def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: Preconditioner) -> np.ndarray:
-    """The two-loop recursion; a positive definite operator, so its negative is a descent direction."""
+    """The two-loop recursion; a positive definite operator, so its negative is a descent direction.
+
+    ``daxpy`` adds in place: temporaries of this size are fresh memory each time, which costs more than the sums.
+    """
     result = vector.copy()
     alphas = []
     for pair in reversed(pairs):
         alpha = pair.rho * float(pair.s @ result)
-        result -= alpha * pair.y
+        result = daxpy(pair.y, result, a=-alpha)
         alphas.append(alpha)
     scale = 1.0
     if pairs:
         latest = pairs[-1]
         scale = 1.0 / (latest.rho * float(latest.y @ preconditioner.solve(latest.y)))
-    result = scale * preconditioner.solve(result)
+    result = preconditioner.solve(result)
+    result *= scale
     for pair, alpha in zip(pairs, reversed(alphas), strict=True):
-        result += (alpha - pair.rho * float(pair.y @ result)) * pair.s
+        result = daxpy(pair.s, result, a=alpha - pair.rho * float(pair.y @ result))
     return result

@@ -77,10 +77,11 @@ class Problem:
         """Objective and gradient at ``c`` from the sums over all rows (``optim.gradient``)."""
         scaled, _ = self.split(c)
         slope_sum = np.asarray(total["slope_sum"])
-        raw_gradient = np.asarray(total["gradient"])
+        gradient = np.array(total["gradient"])
         if self.fit_intercept:
-            raw_gradient = raw_gradient - self.scaling.mean * slope_sum
-        gradient = raw_gradient * self.scaling.inverse_std / self.weight_sum
+            gradient -= self.scaling.mean * slope_sum
+        gradient *= self.scaling.inverse_std
+        gradient /= self.weight_sum
         gradient += self.penalty.gradient(scaled)
         value = float(total["loss"]) / self.weight_sum + self.penalty.value(scaled)
         if not self.fit_intercept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,16 +42,20 @@ class Block(ABC):
     ) -> None:
         """``out = X[start:stop] @ coefficients + intercepts``; out has shape (stop - start, K).
 
-        ``coefficients`` has shape (features, lanes(K)), zero beyond column K; ``intercepts`` (K,).
+        ``coefficients`` has at least lanes(K) columns, zero beyond column K; ``intercepts`` has shape (K,).
         """
 
     @abstractmethod
     def accumulate(self, start: int, stop: int, slopes: np.ndarray, gradient: np.ndarray) -> None:
-        """``gradient += X[start:stop].T @ slopes``; gradient has shape (features, lanes(K))."""
+        """``gradient += X[start:stop].T @ slopes``; gradient has at least lanes(K) columns."""
 
     @abstractmethod
     def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
         """``total += X' diag(weights) X`` over rows start to stop, at least its lower triangle."""
+
+    @abstractmethod
+    def between(self, start: int, stop: int) -> Block:
+        """Rows start to stop as a block of its own, which shares this one's arrays."""
 
     def lanes(self, outputs: int) -> int:
         """Columns that arrays of ``outputs`` coefficients a feature are padded to."""
@@ -77,19 +81,29 @@ class DenseBlock(Block):
         intercepts: np.ndarray,
         out: np.ndarray,
     ) -> None:
-        if coefficients.shape[1] == 1:
+        outputs = out.shape[1]
+        if outputs == 1:
             kernels.dense_margins(self.values, start, stop, coefficients, intercepts, out)
         else:
             values = self.values[start:stop].astype(np.float64, copy=False)
-            np.matmul(values, coefficients, out=out)
+            np.matmul(values, coefficients[:, :outputs], out=out)
             out += intercepts
 
     def accumulate(self, start: int, stop: int, slopes: np.ndarray, gradient: np.ndarray) -> None:
-        if gradient.shape[1] == 1:
+        outputs = slopes.shape[1]
+        if outputs == 1:
             kernels.dense_accumulate(self.values, start, stop, slopes, gradient)
         else:
             values = self.values[start:stop].astype(np.float64, copy=False)
-            gradient += values.T @ slopes
+            gradient[:, :outputs] += values.T @ slopes
+
+    def between(self, start: int, stop: int) -> DenseBlock:
+        return replace(
+            self,
+            labels=self.labels[start:stop],
+            weights=self.weights[start:stop],
+            values=self.values[start:stop],
+        )
 
     def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
         values = self.values[start:stop] * np.sqrt(self.weights[start:stop, None])
@@ -130,6 +144,20 @@ class SparseBlock(Block):
 
     def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
         kernels.sparse_gram(self.indptr, self.indices, self.values, self.weights, start, stop, total)
+
+    def chunk_rows(self, outputs: int) -> int:
+        # Margins and gradient both reach all over the coefficients: taking turns in large chunks, each of them has the
+        # cache for its own array, which is worth more than finding a row's values there.
+        rows = super().chunk_rows(outputs)
+        return 8 * rows if outputs == 1 else rows
+
+    def between(self, start: int, stop: int) -> SparseBlock:
+        return replace(
+            self,
+            labels=self.labels[start:stop],
+            weights=self.weights[start:stop],
+            indptr=self.indptr[start : stop + 1],
+        )
 
     def lanes(self, outputs: int) -> int:
         """Full vector registers: the kernels then have no scalar remainder, which halves their time."""

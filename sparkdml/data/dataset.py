@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import TracebackType
@@ -16,9 +17,11 @@ import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
+from sparkdml.data.block import Block
 from sparkdml.data.combine import combine
 from sparkdml.data.handle import Handle, Home, read_statistics
 from sparkdml.data.ingest import Refusal, decode
+from sparkdml.data.open_blocks import MissingBlocksError, forget_removed, open_handle
 from sparkdml.data.reader import BadInputError, Columns
 from sparkdml.data.statistics import Statistics
 from sparkdml.data.store import home_of, local_directories, remove_home
@@ -29,6 +32,20 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 logger = logging.getLogger(__name__)
+
+
+#: Times in a row that lost block files may be built again within one round.
+MAX_REBUILDS = 5
+
+
+class FilesVanishError(RuntimeError):
+    """Something deletes block files as fast as they are built."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"block files vanished {MAX_REBUILDS} times within one round; something deletes them while the fit runs: "
+            "keep spark.local.dir out of reach of cleaning scripts"
+        )
 
 
 class InputChangedError(RuntimeError):
@@ -149,9 +166,13 @@ class Dataset:
 
     def rdd(self) -> RDD[Handle]:
         """The handles, one a partition that has rows; tasks over it go where the files are."""
+        self.check_open()
+        return self._handles
+
+    def check_open(self) -> None:
+        """Raise ValueError if the data set was closed."""
         if self._closed:
             raise ValueError("the data set is closed; prepare it again")
-        return self._handles
 
     def rebuild(self, partitions: Iterable[int]) -> None:
         """Forget the handles of ``partitions``: the next job reads their rows again, from their lineage."""
@@ -163,6 +184,37 @@ class Dataset:
             logger.warning("cannot forget single partitions (%s); reading all of them again", error)
             self._records.unpersist(blocking=True)
             self._records.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def open_here(self) -> list[Sequence[Block]]:
+        """The blocks of every partition, mapped into this process, which must be on their host.
+
+        Lost files are built again by a job, from the same rows or not at all (:meth:`confirm`).
+        """
+        self.check_open()
+        for _ in range(MAX_REBUILDS):
+            opened, missing = [], []
+            for handle in self.handles:
+                try:
+                    opened.append(open_handle(handle))
+                except MissingBlocksError:
+                    missing.append(handle.partition)
+            if not missing:
+                return opened
+            self.rebuild(missing)
+            self._meet_again()
+        raise FilesVanishError
+
+    def _meet_again(self) -> None:
+        handles = self.rdd().collect()
+        self.confirm({handle.partition: Sighting(handle.digest, handle.homes) for handle in handles})
+        self.handles = tuple(sorted(handles, key=lambda handle: handle.partition))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the block files are on this process's host and file system (as in Spark's local mode)."""
+        here = socket.gethostname()
+        files = (block.path for handle in self.handles for block in handle.blocks)
+        return all(handle.host == here for handle in self.handles) and all(map(os.path.exists, files))
 
     def confirm(self, seen: dict[int, Sighting]) -> None:
         """Check that a round met every partition with the rows that it had at first, wherever they lie by now.
@@ -195,6 +247,7 @@ class Dataset:
             if not self._homes or any(host != here for host, _ in self._homes):
                 self._remove_elsewhere()
         finally:
+            forget_removed()
             if self.context._jsc is not None:  # else the context was stopped, and nothing is left to free
                 with contextlib.suppress(Py4JError):
                     self._records.unpersist()

@@ -2,7 +2,8 @@
 
 Stored values may be float32 or float64; every product and sum is float64. Reductions may be reassociated (that is
 what lets them use vector registers), so sums depend on the order of rows only in their last digits. Indices are taken
-as unsigned where sums are written through them: numba then leaves out its look at negative ones.
+as unsigned: numba then leaves out its look at negative ones. The kernels of one margin a sparse row may not
+reassociate: with that liberty the compiler gathers coefficients into vector registers, which is slower here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from sparkdml.resources.compiled import compiled
 
 _REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 _fast = compiled(fastmath=_REASSOCIATE)
+_in_order = compiled()
 
 
 @_fast
@@ -65,18 +67,18 @@ def dense_accumulate(values, start, stop, slopes, gradient):
         i += 1
 
 
-@_fast
+@_in_order
 def sparse_margins(indptr, indices, values, start, stop, coefficients, intercepts, out):
     """``out_i = sum_p values_p * coefficients[indices_p] + intercept`` over the non-zeros p of row i."""
     weights = coefficients.reshape(-1)
     for i in range(start, stop):
         total = intercepts[0]
         for p in range(indptr[i], indptr[i + 1]):
-            total += values[p] * weights[indices[p]]
+            total += values[p] * weights[np.uint32(indices[p])]
         out[i - start, 0] = total
 
 
-@_fast
+@_in_order
 def sparse_accumulate(indptr, indices, values, start, stop, slopes, gradient):
     """``gradient[indices_p] += slopes_i * values_p``."""
     result = gradient.reshape(-1)

@@ -25,7 +25,7 @@ def open_handle(handle: Handle) -> Sequence[Block]:
     known = _open.get(key)
     if known is not None and known[0] == handle and _all_there(handle):
         return known[1]
-    _forget_closed()
+    forget_removed()
     try:
         blocks = [open_block(block) for block in handle.blocks]
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
@@ -41,8 +41,8 @@ def _all_there(handle: Handle) -> bool:
         return False
 
 
-def _forget_closed() -> None:
-    """Unmap data sets whose files are gone, so that the disk gets their space back."""
+def forget_removed() -> None:
+    """Unmap blocks whose files are gone, so that the disk gets their space back."""
     for key, (handle, _) in list(_open.items()):
         if not _all_there(handle):
-            del _open[key]
+            _open.pop(key, None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparkdml.core import Update, add_updates
+from sparkdml.core import Update
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
 
@@ -22,10 +22,17 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
     -------
     ``loss`` (float), ``gradient`` (d, K), ``slope_sum`` (K,), the derivative by the intercepts.
     """
-    total = empty_sums(coefficients.shape)
+    lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
+    padded = coefficients
+    if lanes != loss.outputs:
+        padded = np.zeros((len(coefficients), lanes))
+        padded[:, : loss.outputs] = coefficients
+    value = 0.0
+    gradient = np.zeros(padded.shape)
+    slope_sum = np.zeros(loss.outputs)
     for block in blocks:
-        add_updates(total, _block_sums(loss, block, coefficients, intercepts))
-    return total
+        value += _add_block(loss, block, padded, intercepts, gradient, slope_sum)
+    return {"loss": value, "gradient": gradient[:, : loss.outputs], "slope_sum": slope_sum}
 
 
 def empty_sums(shape: tuple[int, ...]) -> Update:
@@ -33,13 +40,16 @@ def empty_sums(shape: tuple[int, ...]) -> Update:
     return {"loss": 0.0, "gradient": np.zeros(shape), "slope_sum": np.zeros(shape[1])}
 
 
-def _block_sums(loss: Loss, block: Block, coefficients: np.ndarray, intercepts: np.ndarray) -> Update:
+def _add_block(
+    loss: Loss,
+    block: Block,
+    coefficients: np.ndarray,
+    intercepts: np.ndarray,
+    gradient: np.ndarray,
+    slope_sum: np.ndarray,
+) -> float:
+    """Add the block's derivatives to ``gradient`` and ``slope_sum``; returns its loss."""
     value = 0.0
-    slope_sum = np.zeros(loss.outputs)
-    lanes = block.lanes(loss.outputs)
-    padded = np.zeros((block.features, lanes))
-    padded[:, : loss.outputs] = coefficients
-    gradient = np.zeros_like(padded)
     # A chunk fits the core's cache, so the second use of its features (the gradient) does not reach memory again.
     chunk_rows = block.chunk_rows(loss.outputs)
     margins = np.empty((chunk_rows, loss.outputs))
@@ -47,12 +57,8 @@ def _block_sums(loss: Loss, block: Block, coefficients: np.ndarray, intercepts: 
     for start in range(0, block.rows, chunk_rows):
         stop = min(start + chunk_rows, block.rows)
         m, s = margins[: stop - start], slopes[: stop - start]
-        block.margins(start, stop, padded, intercepts, m)
+        block.margins(start, stop, coefficients, intercepts, m)
         value += loss.evaluate(m, block.labels[start:stop], block.weights[start:stop], s)
         block.accumulate(start, stop, s, gradient)
         slope_sum += np.add.reduce(s)
-    return {
-        "loss": value,
-        "gradient": gradient[:, : loss.outputs],
-        "slope_sum": slope_sum,
-    }
+    return value

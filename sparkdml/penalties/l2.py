@@ -21,7 +21,8 @@ class L2(Penalty):
     factors: np.ndarray
 
     def value(self, coefficients: np.ndarray) -> float:
-        return 0.5 * self.strength * float(np.sum(self.factors * coefficients * coefficients))
+        weighted = self.factors * coefficients
+        return 0.5 * self.strength * float(np.vdot(weighted, coefficients))
 
     def gradient(self, coefficients: np.ndarray) -> np.ndarray:
         return self.strength * self.factors * coefficients

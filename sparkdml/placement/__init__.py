@@ -2,8 +2,7 @@
 
 from sparkdml.placement.base import Placement, Trained
 from sparkdml.placement.broadcast import Broadcast
+from sparkdml.placement.choice import PLACEMENTS, Choice, choose
+from sparkdml.placement.local import Local
 
-#: Placements by the name that the ``placement`` parameter takes.
-PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast}
-
-__all__ = ["PLACEMENTS", "Broadcast", "Placement", "Trained"]
+__all__ = ["PLACEMENTS", "Broadcast", "Choice", "Local", "Placement", "Trained", "choose"]

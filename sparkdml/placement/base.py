@@ -1,21 +1,25 @@
-"""The contract of a placement."""
+"""The contract of a placement, and the loop that all of them share."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.base import Algorithm, State
 from sparkdml.algorithms.problem import Problem
+from sparkdml.core import Stop, Update
 from sparkdml.data.dataset import Dataset
 from sparkdml.report.history import History, Round
+from sparkdml.resources.threads import one_blas_thread
 
-#: Called after every round.
-OnRound = Callable[[Round], None]
+#: Called after every round with what it cost and the state after it; an answer ends the fit.
+OnRound = Callable[[Round, State], "Stop | None"]
 
 
 @dataclass(frozen=True)
@@ -26,16 +30,70 @@ class Trained:
     history: History
 
 
+@dataclass(frozen=True)
+class Exchanged:
+    """The sum of all workers' updates, and what it cost.
+
+    ``compute_seconds`` is the slowest worker's; bytes are those of the numbers sent to and by all workers.
+    """
+
+    update: Update
+    compute_seconds: float
+    bytes_down: int
+    bytes_up: int
+
+
+#: ``(coef, clock)`` -> the sum of what every worker says of ``coef``.
+Exchange = Callable[[np.ndarray, int], Exchanged]
+
+
 class Placement(ABC):
     """Drives any algorithm; knows where coefficients live and nothing of what the algorithm does."""
 
+    name: ClassVar[str]
+
     @abstractmethod
+    def exchange(
+        self, algorithm: Algorithm, problem: Problem, dataset: Dataset
+    ) -> AbstractContextManager[Exchange]:
+        """How this placement asks the workers, for as long as the context is open."""
+
     def train(
         self,
         algorithm: Algorithm,
         problem: Problem,
-        start: np.ndarray,
+        state: Any,
         dataset: Dataset,
         on_round: OnRound | None = None,
+        first_round: int = 0,
     ) -> Trained:
-        """Run rounds from ``start`` until the algorithm's state says stop."""
+        """Run rounds from ``state`` (the algorithm's ``init``, or a checkpoint) until a state says stop.
+
+        ``first_round`` is the number of rounds that ``state`` has behind it.
+        """
+        history = History()
+        clock = first_round
+        with one_blas_thread(), self.exchange(algorithm, problem, dataset) as ask:
+            while state.stop is None:
+                began = time.perf_counter()
+                total = ask(state.coef, clock)
+                summed = time.perf_counter()
+                state = algorithm.advance(problem, state, total.update)
+                done = Round(
+                    round=clock,
+                    iteration=state.iteration,
+                    objective=state.objective,
+                    gradient_norm=state.gradient_norm,
+                    compute_seconds=total.compute_seconds,
+                    aggregate_seconds=summed - began - total.compute_seconds,
+                    driver_seconds=time.perf_counter() - summed,
+                    bytes_down=total.bytes_down,
+                    bytes_up=total.bytes_up,
+                )
+                history.rounds.append(done)
+                clock += 1
+                if on_round is not None:
+                    asked = on_round(done, state)
+                    if asked is not None and state.stop is None:
+                        state = replace(state, stop=asked)
+        return Trained(state, history)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,16 +13,13 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Tally, Update, add_updates, payload_bytes
 from sparkdml.data.combine import combine
-from sparkdml.data.dataset import Dataset, Sighting
+from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError, Sighting
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
-from sparkdml.placement.base import OnRound, Placement, Trained
+from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.ship import Shipped, ship
-from sparkdml.report.history import History, Round
 from sparkdml.resources.worker import limit_threads, settle
 
-#: Times in a row that lost block files may be built again within one round.
-MAX_REBUILDS = 5
 
 
 @dataclass
@@ -51,39 +49,23 @@ class Broadcast(Placement):
     The choice while a model fits the driver and a round's arithmetic outweighs the 40 ms of a Spark job.
     """
 
-    def train(
-        self,
-        algorithm: Algorithm,
-        problem: Problem,
-        start: np.ndarray,
-        dataset: Dataset,
-        on_round: OnRound | None = None,
-    ) -> Trained:
-        history = History()
-        state = algorithm.init(problem, start)
+    name = "broadcast"
+
+    @contextmanager
+    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
         with ship(dataset.context, problem, 24 * problem.features) as problem_there:
-            while state.stop is None:
-                clock = len(history.rounds)
-                began = time.perf_counter()
-                total = self._round(algorithm, problem_there, state.coef, clock, dataset)
+
+            def ask(coef: np.ndarray, clock: int) -> Exchanged:
+                total = self._round(algorithm, problem_there, coef, clock, dataset)
                 assert total.update is not None
-                summed = time.perf_counter()
-                state = algorithm.advance(problem, state, total.update)
-                done = Round(
-                    round=clock,
-                    iteration=state.iteration,
-                    objective=state.objective,
-                    gradient_norm=state.gradient_norm,
-                    compute_seconds=total.tally.compute_seconds,
-                    aggregate_seconds=summed - began - total.tally.compute_seconds,
-                    driver_seconds=time.perf_counter() - summed,
-                    bytes_down=state.coef.nbytes * dataset.partitions,
+                return Exchanged(
+                    total.update,
+                    total.tally.compute_seconds,
+                    bytes_down=coef.nbytes * dataset.partitions,
                     bytes_up=payload_bytes(total.update) * dataset.partitions,
                 )
-                history.rounds.append(done)
-                if on_round is not None:
-                    on_round(done)
-        return Trained(state, history)
+
+            yield ask
 
     def _round(
         self,
@@ -106,10 +88,7 @@ class Broadcast(Placement):
                     continue
                 dataset.confirm(total.seen)
                 return total
-        raise RuntimeError(
-            f"block files vanished {MAX_REBUILDS} times within one round; something deletes them while the fit runs: "
-            "keep spark.local.dir out of reach of cleaning scripts"
-        )
+        raise FilesVanishError
 
 
 def _round_task(

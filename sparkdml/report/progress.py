@@ -10,7 +10,7 @@ from sparkdml.report.history import Round
 
 
 @contextmanager
-def progress_bar(wanted: bool) -> Iterator[Callable[[Round], None] | None]:
+def progress_bar(wanted: bool) -> Iterator[Callable[..., None] | None]:
     """A callback that counts rounds and shows the objective, or None if none is wanted.
 
     Drawn on standard error, where that is a terminal or a notebook.
@@ -22,7 +22,7 @@ def progress_bar(wanted: bool) -> Iterator[Callable[[Round], None] | None]:
 
     with tqdm(unit=" rounds", leave=False) as bar:
 
-        def show(entry: Round) -> None:
+        def show(entry: Round, state: object) -> None:
             bar.set_postfix(objective=f"{entry.objective:.6g}", refresh=False)
             bar.update()
 

@@ -79,7 +79,7 @@ def test_a_closed_data_set_says_so(prepare, placement: str) -> None:
     problem = Problem(Softmax(3), L2(0.0, np.ones((6, 1))), scaling, True, 1.0)
     algorithm = ALGORITHMS["lbfgs"](5, 1e-6)
     with pytest.raises(ValueError, match="closed"):
-        PLACEMENTS[placement]().train(algorithm, problem, np.zeros(problem.size), dataset)
+        PLACEMENTS[placement]().train(algorithm, problem, algorithm.init(problem, np.zeros(problem.size)), dataset)
 
 
 @pytest.mark.parametrize("bad_row", [1.0, 60.0], ids=["first-partition", "last-partition"])

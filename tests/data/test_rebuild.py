@@ -27,12 +27,13 @@ def fit(dataset: Dataset, placement: str, after_round=lambda number: None):
     ones = np.ones((dataset.features, 1))
     scaling = Scaling(statistics.mean[:, None], np.where(statistics.std > 0, 1.0, 0.0)[:, None])
     problem = Problem(Softmax(3), L2(0.1, ones), scaling, True, statistics.weight_sum)
+    algorithm = ALGORITHMS["lbfgs"](3, 1e-12)
     trained = PLACEMENTS[placement]().train(
-        ALGORITHMS["lbfgs"](3, 1e-12),
+        algorithm,
         problem,
-        np.zeros(problem.size),
+        algorithm.init(problem, np.zeros(problem.size)),
         dataset,
-        lambda entry: after_round(entry.round),
+        lambda entry, state: after_round(entry.round),
     )
     assert len(trained.history.rounds) > 2
     return trained.state

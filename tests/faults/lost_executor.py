@@ -58,7 +58,7 @@ def main() -> None:
     undisturbed = estimator.fit(data)
     killed: list[int] = []
 
-    def end_one(entry) -> None:
+    def end_one(entry, state) -> None:
         if entry.round == 3:
             victim = sorted(executors())[0]
             os.kill(victim, signal.SIGKILL)
@@ -67,7 +67,8 @@ def main() -> None:
     with from_dataframe(data) as dataset:
         problem = estimator._problem(dataset, Logistic())
         start = _starting_point(problem, dataset.statistics.histogram)
-        trained = Broadcast().train(LBFGS(100, 1e-12), problem, start, dataset, end_one)
+        algorithm = LBFGS(100, 1e-12)
+        trained = Broadcast().train(algorithm, problem, algorithm.init(problem, start), dataset, end_one)
         directories = sorted(path for _, path in dataset._homes)
     print(
         json.dumps(

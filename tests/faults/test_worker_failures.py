@@ -57,7 +57,7 @@ class Failing(LBFGS):
 def train(dataset, algorithm, placement="broadcast", on_round=None):
     problem = LogisticRegression(regParam=1e-3)._problem(dataset, Logistic())
     start = _starting_point(problem, dataset.statistics.histogram)
-    return PLACEMENTS[placement]().train(algorithm, problem, start, dataset, on_round)
+    return PLACEMENTS[placement]().train(algorithm, problem, algorithm.init(problem, start), dataset, on_round)
 
 
 @pytest.mark.parametrize("placement", sorted(PLACEMENTS))
@@ -82,7 +82,7 @@ def test_block_files_deleted_in_mid_fit_are_built_again(frame):
     with from_dataframe(frame) as dataset:
         calm = train(dataset, LBFGS(100, 1e-10)).state.objective
 
-        def delete(entry):
+        def delete(entry, state):
             if entry.round in (1, 3):
                 for _, directory in dataset.handles[entry.round % len(dataset.handles)].homes:
                     shutil.rmtree(directory, ignore_errors=True)
@@ -96,7 +96,7 @@ def test_an_interrupted_fit_leaves_nothing_behind(spark, frame, local_dir):
     class Interrupt(KeyboardInterrupt):
         pass
 
-    def interrupt(entry):
+    def interrupt(entry, state):
         raise Interrupt
 
     with pytest.raises(Interrupt), from_dataframe(frame) as dataset:

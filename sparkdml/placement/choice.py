@@ -1,0 +1,40 @@
+"""Which placement a fit gets, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdml.data.dataset import Dataset
+from sparkdml.placement.base import Placement
+from sparkdml.placement.broadcast import Broadcast
+from sparkdml.placement.local import Local
+
+#: Placements by the name that the ``placement`` parameter takes, next to ``auto``.
+PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast, "local": Local}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A placement, and the reason for it."""
+
+    placement: Placement
+    reason: str
+
+
+def choose(name: str, dataset: Dataset) -> Choice:
+    """The placement called ``name``; ``auto`` picks one for this data set.
+
+    In Spark's local mode the driver's threads reach every block, on the cores that tasks would get: ``local`` does
+    the same arithmetic as ``broadcast`` without a Spark job a round.
+    """
+    if name != "auto":
+        return Choice(PLACEMENTS[name](), "asked for")
+    if dataset.context.master.split("[")[0] == "local" and dataset.is_here:
+        return Choice(Local(), "local mode: the driver reaches every block without a Spark job a round")
+    return Choice(Broadcast(), "blocks are on executors")
+
+
+def check(name: str) -> None:
+    """Raise ValueError unless ``name`` is one that :func:`choose` knows."""
+    if name != "auto" and name not in PLACEMENTS:
+        raise ValueError(f"placement='{name}' is not known; it can be auto, {', '.join(PLACEMENTS)}")
