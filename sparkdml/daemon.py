@@ -29,7 +29,7 @@ def warm() -> None:
         ]
         for loss in (Logistic(), Softmax(2)):
             loss_and_gradient(loss, blocks, np.zeros((1, loss.outputs)), np.zeros(loss.outputs))
-        gram_matrix(blocks, 1)
+        gram_matrix(blocks, np.zeros(1))
     dense_statistics(_frozen([[0.0], [1.0]]), labels.copy(), weights.copy())
     SparseMoments(1).add(indptr.copy(), indices, _frozen([1.0]), labels.copy(), weights.copy())
 

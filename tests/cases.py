@@ -11,7 +11,7 @@ from scipy import sparse
 from sparkdml.algorithms import LBFGS, Algorithm
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses import Logistic, Loss, Softmax
-from sparkdml.penalties import L2, Penalty
+from sparkdml.penalties import L2, ElasticNet, Penalty
 
 LOSSES: dict[str, Loss] = {
     "logistic": Logistic(),
@@ -23,6 +23,7 @@ LOSSES: dict[str, Loss] = {
 PENALTIES: dict[str, Callable[[np.ndarray], Penalty]] = {
     "l2": lambda factors: L2(0.7, factors[:, None]),
     "l2-of-strength-0": lambda factors: L2(0.0, factors[:, None]),
+    "elastic-net": lambda factors: ElasticNet(0.7, factors[:, None], 0.3, factors[:, None]),
 }
 
 

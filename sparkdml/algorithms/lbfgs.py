@@ -84,7 +84,7 @@ class LBFGS(Algorithm):
         coefficients, intercepts = problem.to_raw(coef)
         update = loss_and_gradient(problem.loss, blocks, coefficients, intercepts)
         if self.gram and clock == 0:
-            update["gram"] = gram_matrix(blocks, problem.features)
+            update["gram"] = gram_matrix(blocks, problem.centre)
         return update, None
 
     def advance(self, problem: Problem, state: LBFGSState, total: Update) -> LBFGSState:

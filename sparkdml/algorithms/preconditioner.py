@@ -63,15 +63,12 @@ def diagonal_preconditioner(problem: Problem) -> Diagonal:
 
 
 def gram_preconditioner(problem: Problem, gram: np.ndarray) -> Preconditioner:
-    """From ``gram = sum_i w_i x_i x_i'`` over the rows as they are stored, shape (d, d).
+    """From ``gram = sum_i w_i (x_i - centre)(x_i - centre)'``, shape (d, d), around ``problem.centre``.
 
     The diagonal one where means so much larger than deviations leave no covariance in the rounding.
     """
-    mean, inverse_std = problem.scaling.mean, problem.scaling.inverse_std
-    second_moment = gram / problem.weight_sum
-    if problem.fit_intercept:
-        second_moment = second_moment - mean @ mean.T
-    hessian = problem.loss.curvature * (inverse_std * second_moment * inverse_std.T)
+    inverse_std = problem.scaling.inverse_std
+    hessian = problem.loss.curvature / problem.weight_sum * (inverse_std * gram * inverse_std.T)
     # Rounding may leave dependent features slightly indefinite; constant ones have a row of zeros.
     floor = 1e-7 * problem.loss.curvature
     diagonal = np.einsum("ii->i", hessian)

@@ -46,6 +46,12 @@ class Problem:
         """Length of the flat vector."""
         return (self.features + self.fit_intercept) * self.loss.outputs
 
+    @property
+    def centre(self) -> np.ndarray:
+        """The origin of the coordinates in feature space: the mean row, or 0 without an intercept, shape (d,)."""
+        mean = self.scaling.mean[:, 0]
+        return mean if self.fit_intercept else np.zeros_like(mean)
+
     def split(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Views of the scaled coefficients (d, K) and the centred intercepts (K,) or ()."""
         shape = (self.features, self.loss.outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,21 +15,24 @@ CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Block(ABC):
-    """Features of shape (rows, features), with labels and weights, float64 (rows,)."""
+    """Features of shape (rows, features), with labels and weights, float64 (rows,).
+
+    ``offsets``, float64 (rows,), are added to each row's margin by models that have them.
+    """
 
     labels: np.ndarray
     weights: np.ndarray
     features: int
+    offsets: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def rows(self) -> int:
         return len(self.labels)
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the stored features."""
-        arrays = (value for name, value in vars(self).items() if name not in ("labels", "weights", "features"))
-        return sum(array.nbytes for array in arrays)
 
     @abstractmethod
     def margins(
@@ -50,8 +53,11 @@ class Block(ABC):
         """``gradient += X[start:stop].T @ slopes``; gradient has at least lanes(K) columns."""
 
     @abstractmethod
-    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
-        """``total += X' diag(weights) X`` over rows start to stop, at least its lower triangle."""
+    def add_gram(self, start: int, stop: int, weights: np.ndarray, centre: np.ndarray, total: np.ndarray) -> None:
+        """``total += sum_i weights_i (x_i - centre)(x_i - centre)'`` over rows start to stop, its lower triangle.
+
+        ``weights`` has shape (stop - start,) and is never negative; ``centre`` has shape (features,).
+        """
 
     @abstractmethod
     def between(self, start: int, stop: int) -> Block:
@@ -72,6 +78,10 @@ class DenseBlock(Block):
     """``values``: float32 or float64, shape (rows, features), C order."""
 
     values: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
 
     def margins(
         self,
@@ -102,11 +112,12 @@ class DenseBlock(Block):
             self,
             labels=self.labels[start:stop],
             weights=self.weights[start:stop],
+            offsets=None if self.offsets is None else self.offsets[start:stop],
             values=self.values[start:stop],
         )
 
-    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
-        values = self.values[start:stop] * np.sqrt(self.weights[start:stop, None])
+    def add_gram(self, start: int, stop: int, weights: np.ndarray, centre: np.ndarray, total: np.ndarray) -> None:
+        values = (self.values[start:stop] - centre) * np.sqrt(weights)[:, None]
         total += values.T @ values
 
     def chunk_rows(self, outputs: int) -> int:
@@ -119,12 +130,17 @@ class DenseBlock(Block):
 class SparseBlock(Block):
     """Compressed sparse rows: ``indptr`` int64 (rows + 1,), ``indices`` int32 and ``values`` (non-zeros,).
 
-    Indices within a row are increasing.
+    Indices within a row are increasing. ``indptr`` need not start at 0: a part of a block shares its arrays.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
     values: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        nonzeros = int(self.indptr[-1] - self.indptr[0])
+        return nonzeros * (self.indices.itemsize + self.values.itemsize) + self.indptr.nbytes
 
     def margins(
         self,
@@ -142,8 +158,15 @@ class SparseBlock(Block):
         kernel = kernels.sparse_accumulate if single else kernels.sparse_accumulate_multi
         kernel(self.indptr, self.indices, self.values, start, stop, slopes, gradient)
 
-    def add_gram(self, start: int, stop: int, total: np.ndarray) -> None:
-        kernels.sparse_gram(self.indptr, self.indices, self.values, self.weights, start, stop, total)
+    def add_gram(self, start: int, stop: int, weights: np.ndarray, centre: np.ndarray, total: np.ndarray) -> None:
+        kernels.sparse_gram(self.indptr, self.indices, self.values, weights, start, stop, total)
+        if not centre.any():
+            return
+        # rows stay sparse: what centring takes away is known from their weighted sum
+        sums = np.zeros((self.features, 1))
+        self.accumulate(start, stop, weights[:, None], sums)
+        cross = np.outer(centre, sums[:, 0] - 0.5 * weights.sum() * centre)
+        total -= cross + cross.T
 
     def chunk_rows(self, outputs: int) -> int:
         # Margins and gradient both reach all over the coefficients: taking turns in large chunks, each of them has the
@@ -156,6 +179,7 @@ class SparseBlock(Block):
             self,
             labels=self.labels[start:stop],
             weights=self.weights[start:stop],
+            offsets=None if self.offsets is None else self.offsets[start:stop],
             indptr=self.indptr[start : stop + 1],
         )
 

@@ -121,11 +121,14 @@ def sparse_accumulate_multi(indptr, indices, values, start, stop, slopes, gradie
 
 @_fast
 def sparse_gram(indptr, indices, values, weights, start, stop, total):
-    """``total[j, k] += w_i x_ij x_ik`` for k <= j, over the non-zeros of rows start to stop."""
+    """``total[j, k] += w_i x_ij x_ik`` for k <= j, over the non-zeros of rows start to stop.
+
+    ``weights`` has one number for each of these rows.
+    """
     for i in range(start, stop):
         low, high = indptr[i], indptr[i + 1]
         for p in range(low, high):
-            scaled = weights[i] * values[p]
+            scaled = weights[i - start] * values[p]
             j = indices[p]
             for q in range(low, p + 1):
                 total[j, indices[q]] += scaled * values[q]

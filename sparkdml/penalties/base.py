@@ -1,4 +1,4 @@
-"""The contract of a smooth penalty."""
+"""The contract of a penalty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 
 
 class Penalty(ABC):
-    """A separable penalty on coefficients of shape (d, K); intercepts are never penalised."""
+    """A separable penalty on coefficients of shape (d, K); intercepts are never penalised.
+
+    ``value``, ``gradient`` and ``curvature`` are of its smooth part; :meth:`l1` is the rest.
+    """
 
     @abstractmethod
     def value(self, coefficients: np.ndarray) -> float:
@@ -21,3 +24,7 @@ class Penalty(ABC):
     @abstractmethod
     def curvature(self) -> np.ndarray:
         """Its second derivative for each feature, shape (d, 1)."""
+
+    def l1(self) -> np.ndarray | None:
+        """What one unit of ``|c_jk|`` costs for each feature, shape (d, 1); None without an L1 part."""
+        return None

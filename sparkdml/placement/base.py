@@ -53,9 +53,7 @@ class Placement(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def exchange(
-        self, algorithm: Algorithm, problem: Problem, dataset: Dataset
-    ) -> AbstractContextManager[Exchange]:
+    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> AbstractContextManager[Exchange]:
         """How this placement asks the workers, for as long as the context is open."""
 
     def train(

@@ -21,7 +21,6 @@ from sparkdml.placement.ship import Shipped, ship
 from sparkdml.resources.worker import limit_threads, settle
 
 
-
 @dataclass
 class Contribution:
     """What a round's tasks return; merged over partitions."""

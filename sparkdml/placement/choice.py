@@ -29,7 +29,7 @@ def choose(name: str, dataset: Dataset) -> Choice:
     """
     if name != "auto":
         return Choice(PLACEMENTS[name](), "asked for")
-    if dataset.context.master.split("[")[0] == "local" and dataset.is_here:
+    if str(dataset.context.master).split("[")[0] == "local" and dataset.is_here:
         return Choice(Local(), "local mode: the driver reaches every block without a Spark job a round")
     return Choice(Broadcast(), "blocks are on executors")
 

@@ -40,12 +40,15 @@ def minimise(algorithm: LBFGS, problem: Problem, block) -> tuple:
 
 @pytest.mark.parametrize("make", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys())
 @pytest.mark.parametrize("rows", [1, 7, 300])
-def test_gram_matrix_is_the_weighted_product(make, rows):
+@pytest.mark.parametrize("centred", [False, True])
+def test_gram_matrix_is_the_weighted_product_around_a_centre(make, rows, centred):
     rng = np.random.default_rng(rows)
     X = (rng.standard_normal((rows, 5)) * (rng.random((rows, 5)) < 0.5)).astype(np.float32).astype(float)
     w = rng.random(rows)
     block = make(X, np.zeros(rows), w)
-    np.testing.assert_allclose(gram_matrix([block, block], 5), 2 * (X.T * w) @ X, rtol=1e-10, atol=1e-12)
+    centre = rng.standard_normal(5) if centred else np.zeros(5)
+    expected = 2 * ((X - centre).T * w) @ (X - centre)
+    np.testing.assert_allclose(gram_matrix([block, block], centre), expected, rtol=1e-10, atol=1e-12 * rows)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -54,7 +57,7 @@ def test_solve_inverts_the_hessian_at_zero_of_the_logistic_loss(intercept):
     X, y, w = correlated()
     problem = problem_of(X, w, Logistic(), 0.1, intercept)
     block = DenseBlock(y, w, X.shape[1], X)
-    preconditioner = gram_preconditioner(problem, gram_matrix([block], X.shape[1]))
+    preconditioner = gram_preconditioner(problem, gram_matrix([block], problem.centre))
     scaled = (X - problem.scaling.mean.T * intercept) * problem.scaling.inverse_std.T
     hessian = 0.25 * (scaled.T * w) @ scaled / w.sum() + 0.1 * np.eye(X.shape[1])
     vector = np.random.default_rng(1).standard_normal(problem.size)
