@@ -22,6 +22,7 @@ def select(
     label: str,
     weight: str | None,
     classes: bool,
+    offset: str | None = None,
 ) -> tuple[DataFrame, Columns]:
     """The columns of ``df`` as :class:`~sparkdml.data.reader.BatchReader` wants them.
 
@@ -32,9 +33,11 @@ def select(
     picked.append(_number(df, label, "label").alias("label"))
     if weight is not None:
         picked.append(_number(df, weight, "weight").alias("weight"))
+    if offset is not None:
+        picked.append(_number(df, offset, "offset").alias("offset"))
     expected = _size_in_metadata(df, features) if isinstance(features, str) else len(features)
     values = _classes_in_metadata(df, label)
-    return df.select(*picked), Columns(name, label, weight, classes, expected, values)
+    return df.select(*picked), Columns(name, label, weight, classes, expected, values, offset)
 
 
 def _vector(df: DataFrame, name: str) -> list[Column]:

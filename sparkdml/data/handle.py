@@ -51,12 +51,11 @@ class Handle:
 
 def read_statistics(handle: Handle) -> Statistics:
     assert handle.statistics is not None
-    arrays = {name: array.copy() for name, array in open_arrays(handle.statistics).items()}
+    scalars: dict[str, Any] = {**handle.scalars, "rows": int(handle.scalars["rows"])}
+    arrays: dict[str, Any] = {name: array.copy() for name, array in open_arrays(handle.statistics).items()}
     return Statistics(
         features=handle.features,
         digest=handle.digest,
-        rows=int(handle.scalars["rows"]),
-        weight_sum=handle.scalars["weight_sum"],
-        weight_square_sum=handle.scalars["weight_square_sum"],
+        **scalars,
         **arrays,
     )

@@ -95,12 +95,12 @@ class _Gathered:
         if self._classes:
             self._histogram = add_ragged(self._histogram, np.bincount(rows.labels.astype(np.int64), rows.weights))
         if isinstance(rows, DenseRows):
-            batch = dense_statistics(rows.values, rows.labels, rows.weights)
+            batch = dense_statistics(rows.values, rows.labels, rows.weights, rows.offsets)
             self._dense = batch if self._dense is None else self._dense.merge(batch)
             return float(batch.nonzeros.sum())
         if self._sparse is None:
             self._sparse = SparseMoments(rows.features)
-        self._sparse.add(rows.indptr, rows.indices, rows.values, rows.labels, rows.weights)
+        self._sparse.add(rows.indptr, rows.indices, rows.values, rows.labels, rows.weights, rows.offsets)
         return float(len(rows.values))
 
     def result(self) -> Statistics:

@@ -6,6 +6,8 @@ same rows in the same order must agree to the last bit.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sparkdml.data.statistics import Statistics
@@ -87,7 +89,9 @@ def _sparse(indptr, indices, values, bits, weights, label_bits, columns):
     return digest
 
 
-def dense_statistics(values: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Statistics:
+def dense_statistics(
+    values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offsets: np.ndarray | None = None
+) -> Statistics:
     """Statistics (without histogram) of rows ``values`` (n, d), all of positive weight."""
     rows, features = values.shape
     if rows == 0:
@@ -96,16 +100,14 @@ def dense_statistics(values: np.ndarray, labels: np.ndarray, weights: np.ndarray
     sums, squares, nonzeros = np.zeros((3, features))
     bits = values.view(np.uint64 if values.dtype == np.float64 else np.uint32)
     digest = _dense(
-        values, bits, weights, _row_bits(labels, weights), _keys(features),
+        values, bits, weights, _row_bits(labels, weights, offsets), _keys(features),
         shift, sums, squares, nonzeros,
     )  # fmt: skip
-    weight_sum = float(np.add.reduce(weights))
-    offset = sums / weight_sum
+    targets = _target_statistics(labels, weights)
+    offset = sums / targets["weight_sum"]
     return Statistics(
         features,
-        rows=rows,
-        weight_sum=weight_sum,
-        weight_square_sum=float(weights @ weights),
+        **targets,
         mean=shift + offset,
         m2=squares - sums * offset,
         nonzeros=nonzeros,
@@ -122,7 +124,8 @@ class SparseMoments:
     def __init__(self, features: int) -> None:
         self._features = features
         self._columns = np.zeros((features, _COLUMNS))
-        self._rows, self._weight_sum, self._weight_square_sum, self._digest = 0, 0.0, 0.0, 0
+        self._targets = Statistics(0)
+        self._digest = 0
 
     def add(
         self,
@@ -131,15 +134,15 @@ class SparseMoments:
         values: np.ndarray,
         labels: np.ndarray,
         weights: np.ndarray,
+        offsets: np.ndarray | None = None,
     ) -> None:
         """Rows of positive weight; ``indptr`` starts anywhere in ``indices`` and ``values``."""
         bits = values.view(np.uint64 if values.dtype == np.float64 else np.uint32)
-        row_bits = _row_bits(labels, weights)
+        row_bits = _row_bits(labels, weights, offsets)
         digest = _sparse(indptr, indices, values, bits, weights, row_bits, self._columns)
         self._digest = (self._digest + int(digest)) % 2**64
-        self._rows += len(labels)
-        self._weight_sum += float(np.add.reduce(weights))
-        self._weight_square_sum += float(weights @ weights)
+        if len(labels):
+            self._targets = self._targets.merge(Statistics(0, **_target_statistics(labels, weights)))
 
     def result(self) -> Statistics:
         stored, seen, shift, sums, squares, nonzeros = self._columns.T[:6]
@@ -148,14 +151,17 @@ class SparseMoments:
         mean = np.where(used, shift + offset, 0.0)
         m2 = squares - sums * offset
         # a column stored in every row has no zeros to merge, whatever the two sums of weights rounded to
-        absent = np.where(stored == self._rows, 0.0, np.maximum(self._weight_sum - seen, 0.0))
+        targets = self._targets
+        absent = np.where(stored == targets.rows, 0.0, np.maximum(targets.weight_sum - seen, 0.0))
         total = seen + absent
         share = np.divide(seen, total, out=np.zeros(self._features), where=total > 0.0)
         return Statistics(
             self._features,
-            rows=self._rows,
-            weight_sum=self._weight_sum,
-            weight_square_sum=self._weight_square_sum,
+            rows=targets.rows,
+            weight_sum=targets.weight_sum,
+            weight_square_sum=targets.weight_square_sum,
+            label_mean=targets.label_mean,
+            label_m2=targets.label_m2,
             mean=np.where(absent == 0.0, mean, mean * share),
             m2=m2 + mean * mean * absent * share,
             nonzeros=nonzeros.copy(),
@@ -163,7 +169,23 @@ class SparseMoments:
         )
 
 
-def _row_bits(labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """One word a row for label and weight, to start its hash."""
+def _target_statistics(labels: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    """What :class:`Statistics` says of labels and weights; constant labels have a variance of exactly 0."""
+    weight_sum = float(np.add.reduce(weights))
+    deltas = labels - labels[0]
+    offset = float(weights @ deltas) / weight_sum
+    deltas -= offset
+    return {
+        "rows": len(labels),
+        "weight_sum": weight_sum,
+        "weight_square_sum": float(weights @ weights),
+        "label_mean": float(labels[0]) + offset,
+        "label_m2": float(weights @ (deltas * deltas)),
+    }
+
+
+def _row_bits(labels: np.ndarray, weights: np.ndarray, offsets: np.ndarray | None) -> np.ndarray:
+    """One word a row for label, weight and offset, to start its hash."""
     key = np.uint64(0x9E3779B97F4A7C15)
-    return labels.view(np.uint64) * key + weights.view(np.uint64) * _key(2**32)
+    bits = labels.view(np.uint64) * key + weights.view(np.uint64) * _key(2**32)
+    return bits if offsets is None else bits + offsets.view(np.uint64) * _key(2**32 + 1)

@@ -102,9 +102,12 @@ def plan_splits(files: Sequence[str], parts: int) -> list[list[Split]]:
     return [splits for splits in plan if splits]
 
 
-def check_schemas(files: Sequence[str], features: str | Sequence[str], label: str, weight: str | None) -> None:
-    """Raise before any job if a file lacks a column or has one of a type that cannot be used."""
-    numbers = [label, *([weight] if weight else []), *([] if isinstance(features, str) else features)]
+def check_schemas(files: Sequence[str], features: str | Sequence[str], numbers: Sequence[str]) -> None:
+    """Raise before any job if a file lacks a column or has one of a type that cannot be used.
+
+    ``numbers`` are the columns beside the features, which must be numeric.
+    """
+    numbers = [*numbers, *([] if isinstance(features, str) else features)]
     for file in files:
         schema = _open(file).schema_arrow
         for name in [*numbers, *([features] if isinstance(features, str) else [])]:
@@ -139,7 +142,7 @@ def _is_vector(kind: pa.DataType) -> bool:
 def read_batches(splits: Sequence[Split], features: str | Sequence[str], columns: Columns) -> Iterator[pa.RecordBatch]:
     """Batches as :class:`~sparkdml.data.reader.BatchReader` wants them."""
     names = [features] if isinstance(features, str) else list(features)
-    wanted = [*names, columns.label, *([columns.weight] if columns.weight else [])]
+    wanted = [*names, *_numeric(columns).values()]
     for split in splits:
         file = _open(split.path)
         group = file.metadata.row_group(split.row_group)
@@ -155,10 +158,14 @@ def read_batches(splits: Sequence[Split], features: str | Sequence[str], columns
                 break
 
 
+def _numeric(columns: Columns) -> dict[str, str]:
+    """The columns beside the features, by what they are for."""
+    named = {"label": columns.label, "weight": columns.weight, "offset": columns.offset}
+    return {field: name for field, name in named.items() if name}
+
+
 def _arrange(batch: pa.RecordBatch, features: str | Sequence[str], columns: Columns) -> pa.RecordBatch:
-    arranged = {"label": batch.column(columns.label)}
-    if columns.weight:
-        arranged["weight"] = batch.column(columns.weight)
+    arranged = {field: batch.column(name) for field, name in _numeric(columns).items()}
     if not isinstance(features, str):
         arranged["values"] = _stack([batch.column(name) for name in features])
         return pa.RecordBatch.from_pydict(arranged)

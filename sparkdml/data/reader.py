@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +37,14 @@ class Columns:
     classes: bool = True
     expected: int | None = None
     label_values: int | None = None
+    offset: str | None = None
 
 
 class BatchReader:
     """Reads the batches of one partition; every row must have as many features as the first.
 
-    Batches have the columns ``values`` (lists of numbers), ``label``, optionally ``weight``, and for vectors also
-    ``size`` (-1 in dense rows) and ``indices``.
+    Batches have the columns ``values`` (lists of numbers), ``label``, optionally ``weight`` and ``offset``, and for
+    vectors also ``size`` (-1 in dense rows) and ``indices``.
     """
 
     def __init__(self, columns: Columns, partition: int) -> None:
@@ -64,6 +65,8 @@ class BatchReader:
         if columns.classes:
             self._check_classes(labels)
         rows = self._features(batch, labels, weights)
+        if columns.offset is not None:
+            rows = replace(rows, offsets=self._numbers(batch, "offset", columns.offset))
         self._seen += batch.num_rows
         if weights.all():
             return rows

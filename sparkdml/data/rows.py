@@ -11,11 +11,12 @@ from sparkdml.resources.compiled import compiled
 
 @dataclass(frozen=True)
 class DenseRows:
-    """``values``: float32 or float64 (rows, features), C order."""
+    """``values``: float32 or float64 (rows, features), C order; ``offsets`` only where the data set has them."""
 
     values: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
+    offsets: np.ndarray | None = None
 
     @property
     def features(self) -> int:
@@ -29,7 +30,8 @@ class DenseRows:
         return len(self.labels)
 
     def part(self, start: int, stop: int) -> DenseRows:
-        return DenseRows(self.values[start:stop], self.labels[start:stop], self.weights[start:stop])
+        chosen = slice(start, stop)
+        return DenseRows(self.values[chosen], self.labels[chosen], self.weights[chosen], _pick(self.offsets, chosen))
 
     def fitting(self, start: int, budget: float) -> int:
         """How many rows from ``start`` on have at most ``budget`` bytes together."""
@@ -37,7 +39,7 @@ class DenseRows:
         return max(min(int(budget // row_bytes), len(self) - start), 0)
 
     def keep(self, mask: np.ndarray) -> DenseRows:
-        return DenseRows(self.values[mask], self.labels[mask], self.weights[mask])
+        return DenseRows(self.values[mask], self.labels[mask], self.weights[mask], _pick(self.offsets, mask))
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class SparseRows:
     features: int
     labels: np.ndarray
     weights: np.ndarray
+    offsets: np.ndarray | None = None
 
     @property
     def nbytes(self) -> int:
@@ -67,6 +70,7 @@ class SparseRows:
             self.features,
             self.labels[start:stop],
             self.weights[start:stop],
+            _pick(self.offsets, slice(start, stop)),
         )
 
     def fitting(self, start: int, budget: float) -> int:
@@ -85,10 +89,15 @@ class SparseRows:
             self.features,
             self.labels[mask],
             self.weights[mask],
+            _pick(self.offsets, mask),
         )
 
 
 Rows = DenseRows | SparseRows
+
+
+def _pick(offsets: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
+    return None if offsets is None else offsets[chosen]
 
 
 def to_sparse(rows: Rows) -> SparseRows:
@@ -104,6 +113,7 @@ def to_sparse(rows: Rows) -> SparseRows:
         rows.features,
         rows.labels,
         rows.weights,
+        rows.offsets,
     )
 
 
@@ -113,7 +123,7 @@ def to_dense(rows: Rows) -> DenseRows:
         return rows
     values = np.zeros((len(rows), rows.features), rows.values.dtype)
     _scatter(rows.indptr, rows.indices, rows.values, values)
-    return DenseRows(values, rows.labels, rows.weights)
+    return DenseRows(values, rows.labels, rows.weights, rows.offsets)
 
 
 @compiled()

@@ -26,6 +26,7 @@ def from_dataframe(
     label: str = "label",
     weight: str | None = None,
     classes: bool = True,
+    offset: str | None = None,
 ) -> Dataset:
     """Prepare the rows of ``df``.
 
@@ -33,6 +34,7 @@ def from_dataframe(
     ----------
     features : a column of vectors (dense, sparse or mixed) or of arrays of numbers, or several numeric columns.
     label, weight : numeric columns. Rows of weight 0 are left out.
+    offset : a numeric column that is added to every margin, for models that have one.
     classes : labels must be 0, 1, 2, ... (else any finite number).
 
     Raises
@@ -40,7 +42,7 @@ def from_dataframe(
     TypeError, ValueError : before any job, if a column is absent or of the wrong type; from the only pass over the
         rows, if one holds null, NaN, an infinite value, a wrong size, a bad label or a negative weight.
     """
-    picked, columns = column_choice.select(df, features, label, weight, classes)
+    picked, columns = column_choice.select(df, features, label, weight, classes, offset)
     slots = task_slots(df.sparkSession.sparkContext)
     # More tasks than slots would cost every later round; coalescing only groups what is there, nothing is shuffled.
     picked = picked.coalesce(slots)
@@ -63,6 +65,7 @@ def from_parquet(
     label: str = "label",
     weight: str | None = None,
     classes: bool = True,
+    offset: str | None = None,
 ) -> Dataset:
     """Prepare the rows of Parquet files, read by the tasks with Arrow: nothing crosses the JVM.
 
@@ -71,7 +74,7 @@ def from_parquet(
     sc = spark.sparkContext
     slots = task_slots(sc)
     files = parquet.find_files(path)
-    parquet.check_schemas(files, features, label, weight)
+    parquet.check_schemas(files, features, [name for name in (label, weight, offset) if name])
     plan = parquet.plan_splits(files, slots)
     if not plan:
         raise ValueError(f"the data set is empty: {path} has no rows")
@@ -79,7 +82,7 @@ def from_parquet(
     metadata = parquet.column_metadata(files[0])
     expected = column_choice.size_in(metadata.get(features, {})) if isinstance(features, str) else len(features)
     values = column_choice.classes_in(metadata.get(label, {}))
-    columns = Columns(name, label, weight, classes, expected, values)
+    columns = Columns(name, label, weight, classes, expected, values, offset)
     identity = _new_id()
     records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(identity, features, columns))
     return Dataset(identity, records, columns)

@@ -8,6 +8,8 @@ import numpy as np
 
 #: The arrays of :class:`Statistics`, in the order in which they are stored.
 FEATURE_ARRAYS = ("mean", "m2", "nonzeros")
+#: And its numbers.
+SCALARS = ("rows", "weight_sum", "weight_square_sum", "label_mean", "label_m2")
 
 
 @dataclass
@@ -20,6 +22,7 @@ class Statistics:
     weight_sum, weight_square_sum : ``sum w``, ``sum w^2``.
     mean, m2 : float64 (features,): weighted mean, and ``sum w (x - mean)^2``.
     nonzeros : float64 (features,): stored values other than 0.
+    label_mean, label_m2 : the same for the labels.
     histogram : float64 (classes,): weight of each label 0, 1, ... (empty unless labels are classes).
     digest : a hash of the rows' values, weights and labels that does not depend on their order.
     """
@@ -33,6 +36,8 @@ class Statistics:
     nonzeros: np.ndarray = field(default_factory=lambda: np.zeros(0))
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(0))
     digest: int = 0
+    label_mean: float = 0.0
+    label_m2: float = 0.0
 
     def __post_init__(self) -> None:
         for name in FEATURE_ARRAYS:
@@ -54,6 +59,9 @@ class Statistics:
         self.mean = self.mean + delta * (other.weight_sum / total)
         self.m2 = self.m2 + other.m2 + delta * delta * (self.weight_sum * other.weight_sum / total)
         self.nonzeros = self.nonzeros + other.nonzeros
+        label_delta = other.label_mean - self.label_mean
+        self.label_mean += label_delta * (other.weight_sum / total)
+        self.label_m2 += other.label_m2 + label_delta * label_delta * (self.weight_sum * other.weight_sum / total)
         self.histogram = add_ragged(self.histogram, other.histogram)
         self.rows += other.rows
         self.weight_sum = total
@@ -67,12 +75,18 @@ class Statistics:
 
         ``sqrt(m2 / (W - sum w^2 / W))``; 0 where that denominator is not positive.
         """
-        if self.weight_sum <= 0.0:
-            return np.zeros(self.features)
-        denominator = self.weight_sum - self.weight_square_sum / self.weight_sum
-        if denominator <= 0.0:
-            return np.zeros(self.features)
-        return np.sqrt(np.maximum(self.m2, 0.0) / denominator)
+        freedom = self._freedom
+        return np.sqrt(np.maximum(self.m2, 0.0) / freedom) if freedom > 0.0 else np.zeros(self.features)
+
+    @property
+    def label_std(self) -> float:
+        """The labels' standard deviation, by the same formula."""
+        freedom = self._freedom
+        return float(np.sqrt(max(self.label_m2, 0.0) / freedom)) if freedom > 0.0 else 0.0
+
+    @property
+    def _freedom(self) -> float:
+        return self.weight_sum - self.weight_square_sum / self.weight_sum if self.weight_sum > 0.0 else 0.0
 
 
 def add_ragged(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sparkdml.data.handle import Handle
 from sparkdml.data.rows import Rows, SparseRows, fits_float32, to_dense, to_sparse
-from sparkdml.data.statistics import FEATURE_ARRAYS, Statistics
+from sparkdml.data.statistics import FEATURE_ARRAYS, SCALARS, Statistics
 from sparkdml.data.store import FileSpec, home_of, remove_directory, remove_if_empty, write_file
 
 #: No block file holds more feature bytes than this, unless a single row does.
@@ -78,11 +78,7 @@ class PartitionWriter:
             digest=statistics.digest,
             blocks=tuple(self._blocks),
             statistics=file,
-            scalars={
-                "rows": statistics.rows,
-                "weight_sum": statistics.weight_sum,
-                "weight_square_sum": statistics.weight_square_sum,
-            },
+            scalars={name: getattr(statistics, name) for name in SCALARS},
         )
 
     def _flush(self) -> None:
@@ -97,6 +93,9 @@ class PartitionWriter:
             "weights": [np.concatenate([part.weights for part in parts])],
             "values": [np.ascontiguousarray(part.values, dtype) for part in parts],
         }
+        offsets = [part.offsets for part in parts if part.offsets is not None]
+        if offsets:
+            arrays["offsets"] = [np.concatenate(offsets)]
         sparse = [part for part in parts if isinstance(part, SparseRows)]
         if sparse:
             arrays["indptr"] = [_join_indptr([part.indptr for part in sparse])]

@@ -103,7 +103,7 @@ def test_paths_of_any_characters_are_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name / "a.parquet", 3)
     for given_path in (path, str(tmp_path / name)):
         files = find_files(given_path)
-        check_schemas(files, "features", "label", None)
+        check_schemas(files, "features", ["label"])
         assert labels_of(plan_splits(files, 2)) == [0, 1, 2]
 
 
@@ -145,5 +145,5 @@ def test_columns_are_checked_by_the_schema(tmp_path: Path, features, label, kind
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(kind) as raised:
-        check_schemas([str(tmp_path / "a.parquet")], features, label, None)
+        check_schemas([str(tmp_path / "a.parquet")], features, [label])
     assert not [word for word in words if word not in str(raised.value)]
