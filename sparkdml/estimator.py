@@ -3,108 +3,338 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
+from sparkdml.algorithms.problem import Problem, Scaling
+from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.sources import from_dataframe
-from sparkdml.params import HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import Trained, choice
+from sparkdml.fit.checkpoint import Checkpoint, data_identity
+from sparkdml.fit.prepared import Fits, Prepared, Shared
+from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
+from sparkdml.fit.validation import EarlyStopping, MeanLoss
+from sparkdml.fit.watch import Callback, calling, together
+from sparkdml.losses import Loss
+from sparkdml.model import TrainedModel
+from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
+from sparkdml.penalties import L2, ElasticNet, Penalty
+from sparkdml.placement import OnRound, choice
 from sparkdml.report.fit_report import FitReport, fit_report
+from sparkdml.report.history import History
 from sparkdml.report.progress import progress_bar
+from sparkdml.resources.slots import task_slots
+from sparkdml.saving import Saved
 
 if TYPE_CHECKING:
+    from pyspark.ml.param import Param
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
+#: What linear models allow, by parameter: least and largest value.
+LINEAR_RANGES: dict[str, tuple[float, float]] = {
+    "regParam": (0, math.inf),
+    "tol": (0, math.inf),
+    "maxIter": (0, math.inf),
+    "aggregationDepth": (2, math.inf),
+    "maxBlockSizeInMB": (0, math.inf),
+}
+#: How an estimator treats a parameter that pyspark's has.
+USED, IGNORED = "used", "ignored"
 
-class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, PlainValues):
+
+class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, PlainValues, Saved):
     """What estimators that train on blocks share. ``fit`` takes a DataFrame or a prepared ``Dataset``."""
+
+    #: Every parameter of pyspark's estimator of this name: used, ignored (accepted, without effect), or refused.
+    SPARK_PARAMS: ClassVar[dict[str, str]]
+    #: Least and largest value of numeric parameters.
+    RANGES: ClassVar[dict[str, tuple[float, float]]]
+    #: Labels are 0, 1, 2, ...
+    CLASSES: ClassVar[bool]
+
+    _on_round: Callback | None = None
+    _initial_model: Any = None
 
     def __init__(self) -> None:
         super().__init__()
-        self._setDefault(placement="auto", progress=False)
+        self._setDefault(placement="auto", progress=False, checkpointInterval=10)
 
-    def setFeaturesCols(self, value: list[str]) -> Any:
-        """Sets :py:attr:`featuresCols`."""
-        return self._set(featuresCols=value)
+    def setOnRound(self, callback: Callback | None) -> Any:
+        """Call ``callback(history)`` after every round; the fit ends if it returns True. It is not saved."""
+        self._on_round = callback
+        return self
 
-    def setPlacement(self, value: str) -> Any:
-        """Sets :py:attr:`placement`."""
-        return self._set(placement=value)
-
-    def setProgress(self, value: bool) -> Any:
-        """Sets :py:attr:`progress`."""
-        return self._set(progress=value)
+    def setInitialModel(self, model: Any) -> Any:
+        """Start from the coefficients of ``model`` instead of 0. It is not saved."""
+        self._initial_model = model
+        return self
 
     def checkParams(self) -> None:
         """Raise ValueError for parameters that cannot be honoured; ``fit`` calls it before any job."""
         choice.check(self.getPlacement())
+        for name, (low, high) in {**self.RANGES, "checkpointInterval": (1, math.inf)}.items():
+            value = self.getOrDefault(name)
+            if not low <= value <= high:
+                allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+                raise ValueError(f"{name}={value} is not allowed; it must be {allowed}")
 
     @abstractmethod
-    def _train(self, dataset: Dataset, ingest_seconds: float) -> Any:
+    def _train(self, given: Prepared) -> Any:
         """The fitted model."""
 
     def _fit(self, dataset: DataFrame | Dataset) -> Any:
         self.checkParams()
-        with self._prepared(dataset) as (blocks, seconds):
-            return self._train(blocks, seconds)
+        given = self._prepare(dataset)
+        try:
+            return self._train(given)
+        finally:
+            given.close()
 
-    @contextmanager
-    def _prepared(self, dataset: DataFrame | Dataset) -> Iterator[tuple[Dataset, float]]:
-        """Blocks, and the seconds that this fit spent on preparing them."""
+    def fitMultiple(self, dataset: DataFrame | Dataset, paramMaps: Sequence[dict[Param, Any]]) -> Fits:
+        """An iterator of ``(index, model)``, safe to use from several threads.
+
+        Rows are prepared once for all maps that read the same columns.
+        """
+        estimators = [self.copy(dict(each)) for each in paramMaps]
+        for estimator in estimators:
+            estimator.checkParams()
+        for index, estimator in enumerate(estimators):
+            if estimator.isSet("checkpointDir"):
+                estimator._set(checkpointDir=f"{estimator.getCheckpointDir()}/map-{index:04d}")
+        fits = [partial(_fit_shared, estimator, dataset) for estimator in estimators]
+        return Fits(fits, [estimator._reads() for estimator in estimators])
+
+    def _value(self, name: str) -> Any:
+        """The value of the parameter ``name``; None if it has none."""
+        return self.getOrDefault(name) if self.hasParam(name) and self.isDefined(name) else None
+
+    def _column(self, name: str) -> Any:
+        """The same for one that names something; an empty name is none."""
+        value = self._value(name)
+        return None if isinstance(value, str) and not value else value
+
+    def _reads(self) -> Hashable:
+        """All that decides what :meth:`_prepare` returns."""
+        several = tuple(self._column("featuresCols") or ())
+        names = ("featuresCol", "labelCol", "weightCol", "offsetCol", "validationIndicatorCol", "classWeight")
+        return (several, *(repr(self._column(name)) for name in names))
+
+    def _prepare(self, dataset: DataFrame | Dataset) -> Prepared:
+        """Blocks of the rows to train on."""
         if isinstance(dataset, Dataset):
             self._check_columns(dataset)
-            yield dataset, 0.0
-            return
-        several = self.getOrDefault("featuresCols") if self.isSet("featuresCols") else None
-        features: Any = several or self.getOrDefault("featuresCol")
-        weight = self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
-        label: str = self.getOrDefault("labelCol")
-        with from_dataframe(dataset, features, label, weight or None) as blocks:
-            yield blocks, blocks.ingest_seconds
+            return Prepared(dataset, weight=dataset.columns.weight)
+        weight = self._column("weightCol")
+        parts = [dataset]
+        indicator = self._column("validationIndicatorCol")
+        if indicator is not None:
+            parts = list(hold_back(dataset, indicator))
+        factors = self._column("classWeight")
+        if factors is not None:
+            label = self.getOrDefault("labelCol")
+            if factors == "balanced":
+                factors = balanced(parts[0], label, weight)
+            parts = [weigh(part, label, weight, factors) for part in parts]
+            weight = WEIGHT
+        read: list[Dataset] = []
+        try:
+            for part in parts:
+                read.append(self._read(part, weight))
+        except BaseException:
+            for blocks in read:
+                blocks.close()
+            raise
+        held = read[1] if len(read) > 1 else None
+        return Prepared(read[0], sum(r.ingest_seconds for r in read), parts[0], weight, held, read)
+
+    def _read(self, frame: DataFrame, weight: str | None) -> Dataset:
+        features: Any = self._column("featuresCols") or self.getOrDefault("featuresCol")
+        return from_dataframe(
+            frame, features, self.getOrDefault("labelCol"), weight, self.CLASSES, self._column("offsetCol")
+        )
 
     def _check_columns(self, dataset: Dataset) -> None:
         """A prepared data set was read from certain columns; the estimator must not ask for others."""
         prepared = dataset.columns
-        several = self.getOrDefault("featuresCols") if self.isSet("featuresCols") else None
-        asked = {
-            "featuresCol": (", ".join(several) if several else None, prepared.features),
-            "labelCol": (self.getOrDefault("labelCol") if self.isSet("labelCol") else None, prepared.label),
-            "weightCol": (self.getOrDefault("weightCol") if self.isSet("weightCol") else None, prepared.weight),
-        }
-        if not several and self.isSet("featuresCol"):
-            asked["featuresCol"] = (self.getOrDefault("featuresCol"), prepared.features)
+        several = ", ".join(self._column("featuresCols") or ())
+        single = self._column("featuresCol") if self.isSet("featuresCol") and not several else None
+        asked: dict[str, tuple[str | None, str | None]] = {
+            "featuresCols": (several, prepared.features),
+            "featuresCol": (single, prepared.features),
+            "labelCol": (self._column("labelCol") if self.isSet("labelCol") else None, prepared.label),
+            "weightCol": (self._column("weightCol"), prepared.weight),
+            "offsetCol": (self._column("offsetCol"), prepared.offset),
+        }  # fmt: skip
         for name, (wanted, there) in asked.items():
             if wanted and wanted != there:
                 raise ValueError(
                     f"{name}='{wanted}', but the data set was prepared with {there!r}; prepare it with that column, or "
                     f"leave {name} unset"
                 )
-        if not prepared.classes:
+        for name in ("validationIndicatorCol", "classWeight"):
+            if self.hasParam(name) and self.isDefined(name) and self.getOrDefault(name):
+                raise ValueError(f"{name} needs a DataFrame; a prepared data set holds its rows already as they are")
+        if self.CLASSES and not prepared.classes:
             raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
 
-    def _run(self, algorithm: Algorithm, problem: Problem, start: np.ndarray, dataset: Dataset) -> Trained:
-        """Drive ``algorithm`` by the chosen placement."""
-        chosen = choice.choose(self.getPlacement(), dataset)
-        logger.info("placement %s: %s", chosen.placement.name, chosen.reason)
-        with progress_bar(self.getProgress()) as on_round:
-            return chosen.placement.train(algorithm, problem, algorithm.init(problem, start), dataset, on_round)
+    def _problem(
+        self,
+        dataset: Dataset,
+        loss: Loss,
+        penalty: Penalty | None = None,
+        centred: bool = True,
+        std: np.ndarray | None = None,
+    ) -> Problem:
+        """The objective in the data set's own scale.
+
+        Without ``centred``, coordinates keep 0 where it is; ``std`` (d,) takes the place of sample deviations.
+        """
+        statistics = dataset.statistics
+        inverse_std = inverse_of(statistics.std if std is None else std)[:, None]
+        mean = statistics.mean[:, None]
+        if not self.getOrDefault("fitIntercept") and np.any((inverse_std == 0) & (mean != 0)):
+            logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
+        scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std)
+        penalty = self._penalty(inverse_std) if penalty is None else penalty
+        return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum)
+
+    def _warm_start(self, problem: Problem) -> np.ndarray:
+        """Where a model of one output starts: at 0, or at the initial model."""
+        model = self._initial_model
+        if model is None:
+            return np.zeros(problem.size)
+        coefficients = model.coefficients.toArray()
+        if len(coefficients) != problem.features:
+            raise ValueError(
+                f"the initial model has {len(coefficients)} features, but the data have {problem.features}; give a "
+                "model of such data"
+            )
+        return problem.from_raw(coefficients[:, None], np.array([model.intercept]))
+
+    def _penalty(self, inverse_std: np.ndarray, l2_scale: float = 1.0, scale: float = 1.0) -> Penalty:
+        """The elastic net of Spark's parameters, on coefficients of unit-variance features; ``inverse_std`` (d, 1).
+
+        All of it is multiplied by ``scale``, its L2 part also by ``l2_scale``.
+        """
+        strength = self.getOrDefault("regParam")
+        share = self.getOrDefault("elasticNetParam") if self.hasParam("elasticNetParam") else 0.0
+        factors = np.ones_like(inverse_std) if self.getOrDefault("standardization") else inverse_std
+        ridge, lasso = scale * strength * (1.0 - share) * l2_scale, scale * strength * share
+        return ElasticNet(ridge, factors**2, lasso, factors) if lasso else L2(ridge, factors**2)
+
+    def _cost(self, dataset: Dataset) -> tuple[int, int, float, int, float]:
+        """Rows, features, non-zeros, workers and seconds of latency: what cost formulas ask for."""
+        latency = choice.choose(self.getPlacement(), dataset).placement.latency_seconds
+        nonzeros = float(dataset.statistics.nonzeros.sum())
+        return dataset.rows, dataset.features, nonzeros, task_slots(dataset.context), latency
+
+    def _run(
+        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
+    ) -> tuple[Any, FitReport]:
+        """Drive ``algorithm`` by the chosen placement: its final state, and the report."""
+        chosen = choice.choose(self.getPlacement(), given.dataset)
+        logger.info("solver %s; placement %s: %s", solver, chosen.placement.name, chosen.reason)
+        history = History()
+        state = algorithm.init(problem, start)
+        watchers: list[OnRound] = []
+        stopping = None
+        with ExitStack() as stack:
+            checkpoint = self._checkpoint(given, algorithm, history)
+            if checkpoint is not None:
+                resumed = checkpoint.resume()
+                if resumed is not None:
+                    state = resumed.state
+                    history.rounds.extend(resumed.history.rounds)
+                    logger.info("going on after round %d", len(history.rounds) - 1)
+                watchers.append(checkpoint)
+            if given.validation is not None:
+                ask = stack.enter_context(chosen.placement.exchange(MeanLoss(), problem, given.validation))
+                stopping = EarlyStopping(ask, self.getOrDefault("patience"))
+                watchers.append(stopping)
+            if self._on_round is not None:
+                watchers.append(calling(self._on_round, history))
+            bar = stack.enter_context(progress_bar(self.getProgress()))
+            if bar is not None:
+                watchers.append(bar)
+            trained = chosen.placement.train(
+                algorithm, problem, state, given.dataset, together(watchers) if watchers else None, history
+            )
+            state = trained.state
+        if state.stop.reason == "diverged":
+            raise ValueError(f"the fit diverged: {state.stop.message}; {state.stop.remedy}")
+        if stopping is not None:
+            history.rounds[:] = stopping.annotate(history.rounds)
+            state = stopping.best_of(state)
+        if checkpoint is not None:
+            checkpoint.finish()
+        where = f"{chosen.placement.name}: {chosen.reason}"
+        report = self._report(given, state.stop, state.objective, history, solver, where)
+        return state, report
+
+    def _checkpoint(self, given: Prepared, algorithm: Algorithm, history: History) -> Checkpoint | None:
+        if not self.isSet("checkpointDir"):
+            return None
+        outside = {"placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
+                   "rawPredictionCol", "threshold", "thresholds"}  # fmt: skip
+        told = {p.name: repr(self.getOrDefault(p)) for p in self.params if p.name not in outside and self.isDefined(p)}
+        identity = {"estimator": type(self).__name__, "algorithm": type(algorithm).__name__, **told}
+        identity.update(data_identity(given.dataset))
+        return Checkpoint(
+            given.dataset.context, self.getCheckpointDir(), self.getCheckpointInterval(), identity, history
+        )
+
+    def _report(
+        self, given: Prepared, stop: Stop, objective: float, history: History, solver: str = "", placement: str = ""
+    ) -> FitReport:
+        stored = given.dataset.stored_bytes
+        return fit_report(stop, objective, history, given.ingest_seconds, stored, solver, placement)
+
+    def _finished(
+        self, model: TrainedModel, report: FitReport, given: Prepared, summarise: Callable[[Any], Any] | None
+    ) -> Any:
+        """``model`` with this estimator's parameters, its report, and the way to its summary."""
+        model._resetUid(self.uid)
+        model.report = report
+        model._summarise = summarise if given.frame is not None else None
+        return self._copyValues(model)
+
+    def _vector_frame(self, frame: DataFrame | None) -> DataFrame:
+        """``frame`` with the features as one column of vectors, which is what Spark's models score."""
+        assert frame is not None
+        from pyspark.ml.functions import array_to_vector
+        from pyspark.sql import functions as F
+
+        name = self.getOrDefault("featuresCol")
+        if self._column("featuresCols"):
+            columns = [F.col(f"`{column}`").cast("double") for column in self.getFeaturesCols()]
+            return frame.withColumn(name, array_to_vector(F.array(*columns)))
+        if frame.schema[name].dataType.typeName() == "array":
+            return frame.withColumn(name, array_to_vector(F.col(f"`{name}`").cast("array<double>")))
+        return frame
 
 
-def report_of(trained: Trained, dataset: Dataset, ingest_seconds: float) -> FitReport:
-    """The model's report after :meth:`BlockEstimator._run`."""
-    return fit_report(
-        trained.state.stop,
-        trained.state.objective,
-        trained.history,
-        ingest_seconds,
-        dataset.stored_bytes,
-    )
+def _fit_shared(estimator: BlockEstimator, dataset: DataFrame | Dataset, shared: Shared) -> Any:
+    def prepare() -> Prepared:
+        return estimator._prepare(dataset)
+
+    with shared.use(estimator._reads(), prepare) as given:
+        return estimator._train(given)
+
+
+def inverse_of(std: np.ndarray) -> np.ndarray:
+    """``1 / std``, and 0 for constant features."""
+    return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+
+
+def spark_params(names: Iterable[str], ignored: Iterable[str] = ()) -> dict[str, str]:
+    """The dictionary of :attr:`BlockEstimator.SPARK_PARAMS`."""
+    return {**dict.fromkeys(names, USED), **dict.fromkeys(ignored, IGNORED)}

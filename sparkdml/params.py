@@ -17,6 +17,14 @@ class PlainValues(Params):
         super()._set(**plain)
         return self
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Every parameter has a method that sets it, as pyspark's estimators have them."""
+        super().__init_subclass__(**kwargs)
+        for name in dir(cls):
+            method = f"set{name[0].upper()}{name[1:]}"
+            if isinstance(getattr(cls, name, None), Param) and not hasattr(cls, method):
+                setattr(cls, method, setter(name))
+
 
 def setter(name: str) -> Callable[[Any, Any], Any]:
     """A method that sets the parameter ``name`` and returns the estimator, as pyspark's estimators have them."""
@@ -67,3 +75,74 @@ class HasProgress(Params):
     def getProgress(self) -> bool:
         """Whether a progress bar is drawn."""
         return bool(self.getOrDefault(self.progress))
+
+
+class HasClassWeight(Params):
+    classWeight: Param[Any] = Param(
+        Params._dummy(),
+        "classWeight",
+        "what each row's weight is multiplied by: 'balanced' (W / (K * W_c), so that all classes weigh the same), or a "
+        "dict from label to factor",
+        typeConverter=lambda value: _class_weight(value),
+    )
+
+    def getClassWeight(self) -> str | dict[str, float] | None:
+        """'balanced', a factor for each label, or None."""
+        value: str | dict[str, float] | None = self.getOrDefault(self.classWeight)
+        return value
+
+
+def _class_weight(value: Any) -> str | dict[str, float] | None:
+    """A dict's labels become strings, as in the JSON that it is saved as."""
+    if value is None or value == "balanced":
+        return value
+    if isinstance(value, dict):
+        return {repr(float(label)): float(factor) for label, factor in value.items()}
+    raise TypeError(f"classWeight={value!r} is not allowed; it can be 'balanced', a dict from label to factor, or None")
+
+
+class HasValidation(Params):
+    validationIndicatorCol: Param[str] = Param(
+        Params._dummy(),
+        "validationIndicatorCol",
+        "a boolean column: rows where it is true are not trained on, they tell when to stop",
+        typeConverter=TypeConverters.toString,
+    )
+    patience: Param[int] = Param(
+        Params._dummy(),
+        "patience",
+        "iterations without a better validation loss after which the fit stops; the best point is kept",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    def getValidationIndicatorCol(self) -> str:
+        """The column that marks validation rows, if it was set."""
+        return str(self.getOrDefault(self.validationIndicatorCol))
+
+    def getPatience(self) -> int:
+        """Iterations without a better validation loss before the fit stops."""
+        return int(self.getOrDefault(self.patience))
+
+
+class HasCheckpoint(Params):
+    checkpointDir: Param[str] = Param(
+        Params._dummy(),
+        "checkpointDir",
+        "where the state of a running fit is kept (any file system that Spark reaches); an interrupted fit that is run "
+        "again goes on from there",
+        typeConverter=TypeConverters.toString,
+    )
+    checkpointInterval: Param[int] = Param(
+        Params._dummy(),
+        "checkpointInterval",
+        "rounds between two checkpoints",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    def getCheckpointDir(self) -> str:
+        """Where the state of a running fit is kept, if it was set."""
+        return str(self.getOrDefault(self.checkpointDir))
+
+    def getCheckpointInterval(self) -> int:
+        """Rounds between two checkpoints."""
+        return int(self.getOrDefault(self.checkpointInterval))

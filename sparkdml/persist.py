@@ -1,36 +1,106 @@
-"""From trained coefficients to Spark's own models."""
+"""From trained coefficients to Spark's own models and summaries in the JVM."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from pyspark.ml.common import _py2java
 from pyspark.ml.linalg import DenseMatrix, DenseVector
 from pyspark.ml.wrapper import JavaWrapper
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 _CLASSIFICATION = "org.apache.spark.ml.classification."
+_REGRESSION = "org.apache.spark.ml.regression."
 
 
 def logistic_regression_model(
     uid: str, coefficients: np.ndarray, intercepts: np.ndarray, classes: int, multinomial: bool
 ) -> Any:
-    """Spark's ``LogisticRegressionModel`` in the JVM.
+    """Spark's ``LogisticRegressionModel``.
 
     ``coefficients``: (K, d), K = 1 for a binomial model; ``intercepts``: (K,).
     """
-    sc = SparkSession.active().sparkContext
     rows, features = coefficients.shape
     # the binomial model reads its coefficients from a row-major matrix
     values = np.ascontiguousarray(coefficients, np.float64).ravel()
-    dense = _py2java(sc, DenseMatrix(rows, features, values, isTransposed=True))
+    dense = _to_java(DenseMatrix(rows, features, values, isTransposed=True))
     matrix = dense.compressed() if multinomial else dense.compressedRowMajor()
+    name = _CLASSIFICATION + "LogisticRegressionModel"
+    return JavaWrapper._new_java_obj(name, uid, matrix, _to_java(DenseVector(intercepts)), classes, multinomial)
+
+
+def logistic_regression_summary(
+    predictions: DataFrame, columns: Sequence[str], objectives: Sequence[float], binary: bool
+) -> Any:
+    """Spark's training summary; ``columns`` are those of probability, prediction, label, features and weight."""
+    name = "BinaryLogisticRegressionTrainingSummaryImpl" if binary else "LogisticRegressionTrainingSummaryImpl"
+    return JavaWrapper._new_java_obj(_CLASSIFICATION + name, predictions._jdf, *columns, _doubles(objectives))
+
+
+def linear_svc_model(uid: str, coefficients: np.ndarray, intercept: float) -> Any:
+    """Spark's ``LinearSVCModel``; ``coefficients``: (d,)."""
     return JavaWrapper._new_java_obj(
-        _CLASSIFICATION + "LogisticRegressionModel",
-        uid,
-        matrix,
-        _py2java(sc, DenseVector(intercepts)),
-        classes,
-        multinomial,
+        _CLASSIFICATION + "LinearSVCModel", uid, _to_java(DenseVector(coefficients)), float(intercept)
     )
+
+
+def linear_svc_summary(predictions: DataFrame, columns: Sequence[str], objectives: Sequence[float]) -> Any:
+    """Spark's training summary; ``columns`` are those of raw prediction, prediction, label and weight."""
+    name = _CLASSIFICATION + "LinearSVCTrainingSummaryImpl"
+    return JavaWrapper._new_java_obj(name, predictions._jdf, *columns, _doubles(objectives))
+
+
+def linear_regression_model(uid: str, coefficients: np.ndarray, intercept: float, scale: float) -> Any:
+    """Spark's ``LinearRegressionModel``; ``coefficients``: (d,)."""
+    vector = _to_java(DenseVector(coefficients)).compressed()  # sparse where that is smaller, as Spark's own
+    return JavaWrapper._new_java_obj(_REGRESSION + "LinearRegressionModel", uid, vector, float(intercept), float(scale))
+
+
+def linear_regression_summary(
+    predictions: DataFrame,
+    columns: Sequence[str],
+    coefficients: np.ndarray,
+    fit_intercept: bool,
+    inverse_diagonal: np.ndarray,
+    objectives: Sequence[float],
+) -> Any:
+    """Spark's training summary.
+
+    ``columns`` are those of prediction, label, features and weight; ``coefficients`` (d,) are followed by the
+    intercept, if there is one.
+    """
+    return JavaWrapper._new_java_obj(
+        _REGRESSION + "LinearRegressionTrainingSummary",
+        predictions._jdf,
+        *columns,
+        len(coefficients) - fit_intercept,
+        fit_intercept,
+        _doubles(inverse_diagonal),
+        _doubles(objectives),
+        _doubles(coefficients),
+    )
+
+
+def generalized_linear_regression_model(uid: str, coefficients: np.ndarray, intercept: float) -> Any:
+    """Spark's ``GeneralizedLinearRegressionModel``; ``coefficients``: (d,)."""
+    name = _REGRESSION + "GeneralizedLinearRegressionModel"
+    return JavaWrapper._new_java_obj(name, uid, _to_java(DenseVector(coefficients)), float(intercept))
+
+
+def generalized_linear_regression_summary(
+    frame: DataFrame, java_model: Any, inverse_diagonal: np.ndarray, iterations: int, solver: str
+) -> Any:
+    """Spark's training summary over the rows of ``frame``; ``java_model`` has its parameters set."""
+    name = _REGRESSION + "GeneralizedLinearRegressionTrainingSummary"
+    return JavaWrapper._new_java_obj(name, frame._jdf, java_model, _doubles(inverse_diagonal), iterations, solver)
+
+
+def _to_java(value: Any) -> Any:
+    return _py2java(SparkSession.active().sparkContext, value)
+
+
+def _doubles(values: Sequence[float] | np.ndarray) -> Any:
+    """An array in the JVM, sent in one piece."""
+    return _to_java(DenseVector(np.asarray(values, np.float64))).values()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from sparkdml.algorithms import LBFGS, Algorithm
+from sparkdml.algorithms import LBFGS, OWLQN, Algorithm
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.penalties import L2, ElasticNet, Penalty
@@ -52,7 +52,7 @@ BLOCK_FORMATS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Block]] 
 }
 
 #: From (max_iterations, tolerance) to an algorithm.
-ALGORITHMS: dict[str, Callable[[int, float], Algorithm]] = {"lbfgs": LBFGS}
+ALGORITHMS: dict[str, Callable[[int, float], Algorithm]] = {"lbfgs": LBFGS, "owlqn": OWLQN}
 
 #: Kinds of feature columns that ``make_frame`` makes and a DataFrame may have.
 COLUMN_KINDS = ("dense", "sparse", "mixed", "doubles", "floats", "scalars")

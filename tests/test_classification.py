@@ -116,7 +116,8 @@ def test_union_limit_and_filter_upstream(spark):
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"elasticNetParam": 0.5, "regParam": 0.1}, "elasticNetParam=0.5"),
+        ({"elasticNetParam": 1.5, "regParam": 0.1}, "elasticNetParam=1.5"),
+        ({"solver": "magic"}, "solver='magic'"),
         ({"regParam": -1.0}, "regParam=-1.0"),
         ({"maxIter": -1}, "maxIter=-1"),
         ({"placement": "cloud"}, "placement='cloud'"),

@@ -22,19 +22,20 @@ ROOMS = [
     {"builder", "daemon"},
     {"classification", "regression"},
     {"estimator"},
-    {"params", "persist"},
+    {"fit", "model"},
+    {"params", "persist", "saving"},
     {"placement"},
     {"algorithms"},
     {"optim"},
     {"server"},
     {"comm"},
     {"data"},
-    {"losses", "penalties"},
+    {"losses", "penalties", "families"},
     {"resources"},
     {"report"},
     {"core"},
 ]
-WITHOUT_SPARK = ["losses", "penalties", "optim", "comm", "algorithms"]
+WITHOUT_SPARK = ["losses", "penalties", "families", "optim", "comm", "algorithms"]
 
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

@@ -1,7 +1,23 @@
 """How workers agree on one model: pure state machines. See :class:`sparkdml.algorithms.base.Algorithm`."""
 
 from sparkdml.algorithms.base import Algorithm, State
+from sparkdml.algorithms.irls import IRLS
 from sparkdml.algorithms.lbfgs import LBFGS
+from sparkdml.algorithms.newton import Newton
+from sparkdml.algorithms.normal import NormalEquations
+from sparkdml.algorithms.owlqn import OWLQN
 from sparkdml.algorithms.problem import Problem, Scaling
+from sparkdml.algorithms.projected import ProjectedLBFGS
 
-__all__ = ["LBFGS", "Algorithm", "Problem", "Scaling", "State"]
+__all__ = [
+    "IRLS",
+    "LBFGS",
+    "OWLQN",
+    "Algorithm",
+    "Newton",
+    "NormalEquations",
+    "Problem",
+    "ProjectedLBFGS",
+    "Scaling",
+    "State",
+]

@@ -7,52 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg.blas import daxpy
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.line_search import LineSearch
-from sparkdml.algorithms.preconditioner import Preconditioner, diagonal_preconditioner, gram_preconditioner
+from sparkdml.algorithms.preconditioner import diagonal_preconditioner, gram_preconditioner
 from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Stop, Update
+from sparkdml.algorithms.quasi_newton import (
+    VALUE_WINDOW,
+    QuasiNewtonState,
+    after_step,
+    diverged,
+    inverse_hessian_times,
+    judge,
+    stalled,
+)
+from sparkdml.core import Update
 from sparkdml.data.block import Block
 from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.gram import gram_matrix
 
-#: Spark compares the objective with the largest of the last 20 before it calls values converged.
-VALUE_WINDOW = 20
-#: Below this gradient norm a fit ends whatever ``tolerance`` says (as in Spark).
-GRADIENT_FLOOR = 1e-8
-
 
 @dataclass(frozen=True)
-class Pair:
-    """One correction: step ``s``, gradient change ``y``, ``1 / s'y``."""
+class LBFGSState(QuasiNewtonState):
+    """With the direction from ``best`` and the line search along it."""
 
-    s: np.ndarray
-    y: np.ndarray
-    rho: float
-
-
-@dataclass(frozen=True)
-class LBFGSState:
-    """``coef`` is the point asked for; ``best``, ``objective``, ``gradient`` belong to the last accepted one."""
-
-    coef: np.ndarray
-    best: np.ndarray
-    preconditioner: Preconditioner
-    objective: float = math.inf
-    gradient: np.ndarray | None = None
     direction: np.ndarray | None = None
     search: LineSearch | None = None
-    pairs: tuple[Pair, ...] = ()
-    values: tuple[float, ...] = (math.inf,)
-    first_objective: float = math.inf
-    iteration: int = 0
-    stop: Stop | None = None
-
-    @property
-    def gradient_norm(self) -> float:
-        return math.inf if self.gradient is None else float(np.linalg.norm(self.gradient))
 
 
 @dataclass(frozen=True)
@@ -82,7 +62,7 @@ class LBFGS(Algorithm):
         self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
-        update = loss_and_gradient(problem.loss, blocks, coefficients, intercepts)
+        update = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)
         if self.gram and clock == 0:
             update["gram"] = gram_matrix(blocks, problem.centre)
         return update, None
@@ -95,48 +75,25 @@ class LBFGS(Algorithm):
             return self._begin(state, value, gradient)
         search = state.search.told(value, float(gradient @ state.direction))
         if search.accepted:
-            return self._accept(state, value, gradient)
+            moved = after_step(state, value, gradient, float(np.linalg.norm(gradient)), self.corrections)
+            return self._look_ahead(judge(moved, self.max_iterations, self.tolerance))
         if search.failed:
             return self._restart(state)
         return replace(state, search=search, coef=state.best + search.step * state.direction)
 
     def _begin(self, state: LBFGSState, value: float, gradient: np.ndarray) -> LBFGSState:
+        state = replace(state, objective=value, gradient=gradient, gradient_norm=float(np.linalg.norm(gradient)))
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            stop = Stop(
-                "diverged",
-                f"the objective is {value} at the starting point",
-                "look for features of extreme size (above about 1e150) and rescale them",
-            )
-            return replace(state, objective=value, gradient=gradient, stop=stop)
+            return replace(state, stop=diverged(value))
         restarted = math.isfinite(state.first_objective)
         state = replace(
             state,
             best=state.coef,
-            objective=value,
-            gradient=gradient,
             first_objective=state.first_objective if restarted else value,
             values=(*state.values, value)[-VALUE_WINDOW:],
             iteration=state.iteration + restarted,
         )
-        return self._look_ahead(self._judge(state))
-
-    def _accept(self, state: LBFGSState, value: float, gradient: np.ndarray) -> LBFGSState:
-        assert state.gradient is not None
-        s, y = state.coef - state.best, gradient - state.gradient
-        curvature = float(s @ y)
-        pairs = state.pairs
-        if curvature > 1e-300:
-            pairs = (*pairs, Pair(s, y, 1.0 / curvature))[-self.corrections :]
-        state = replace(
-            state,
-            best=state.coef,
-            objective=value,
-            gradient=gradient,
-            pairs=pairs,
-            values=(*state.values, value)[-VALUE_WINDOW:],
-            iteration=state.iteration + 1,
-        )
-        return self._look_ahead(self._judge(state))
+        return self._look_ahead(judge(state, self.max_iterations, self.tolerance))
 
     def _restart(self, state: LBFGSState) -> LBFGSState:
         """No step along the direction will do: go on from the best trial without corrections, or give up."""
@@ -148,59 +105,18 @@ class LBFGS(Algorithm):
             return replace(state, coef=coef, search=None, direction=None, pairs=())
         if state.pairs:
             return self._look_ahead(replace(state, pairs=()))
-        stop = Stop(
-            "stalled",
-            f"no step lowers the objective any more; the gradient norm is {state.gradient_norm:.3g}",
-            "the fit is as exact as rounding allows; a larger tol ends it earlier",
-        )
-        return replace(state, coef=state.best, stop=stop)
-
-    def _judge(self, state: LBFGSState) -> LBFGSState:
-        norm = state.gradient_norm
-        if norm <= max(self.tolerance * abs(state.objective), GRADIENT_FLOOR):
-            return replace(state, stop=Stop("converged", f"gradient norm {norm:.3g} reached tol"))
-        gain = abs(state.objective - max(state.values))
-        if gain <= self.tolerance * abs(state.first_objective):
-            message = f"objective changed by {gain:.3g} over {VALUE_WINDOW} iterations"
-            return replace(state, stop=Stop("converged", message))
-        if state.iteration >= self.max_iterations:
-            stop = Stop(
-                "max_iterations",
-                f"maxIter={self.max_iterations} reached with gradient norm {norm:.3g}",
-                "raise maxIter, or tol if this is exact enough",
-            )
-            return replace(state, stop=stop)
-        return state
+        return replace(state, coef=state.best, stop=stalled(state.gradient_norm))
 
     def _look_ahead(self, state: LBFGSState) -> LBFGSState:
         """The next direction and its first trial, from the accepted point."""
         if state.stop is not None:
             return replace(state, coef=state.best, search=None, direction=None)
         assert state.gradient is not None
-        direction = -_inverse_hessian_times(state.gradient, state.pairs, state.preconditioner)
+        direction = -self._inverse_hessian_times(state.gradient, state)
         slope = float(direction @ state.gradient)
         search = LineSearch.begin(state.objective, slope, 1.0)
         coef = state.best + direction
         return replace(state, coef=coef, direction=direction, search=search)
 
-
-def _inverse_hessian_times(vector: np.ndarray, pairs: tuple[Pair, ...], preconditioner: Preconditioner) -> np.ndarray:
-    """The two-loop recursion; a positive definite operator, so its negative is a descent direction.
-
-    ``daxpy`` adds in place: temporaries of this size are fresh memory each time, which costs more than the sums.
-    """
-    result = vector.copy()
-    alphas = []
-    for pair in reversed(pairs):
-        alpha = pair.rho * float(pair.s @ result)
-        result = daxpy(pair.y, result, a=-alpha)
-        alphas.append(alpha)
-    scale = 1.0
-    if pairs:
-        latest = pairs[-1]
-        scale = 1.0 / (latest.rho * float(latest.y @ preconditioner.solve(latest.y)))
-    result = preconditioner.solve(result)
-    result *= scale
-    for pair, alpha in zip(pairs, reversed(alphas), strict=True):
-        result = daxpy(pair.s, result, a=alpha - pair.rho * float(pair.y @ result))
-    return result
+    def _inverse_hessian_times(self, vector: np.ndarray, state: LBFGSState) -> np.ndarray:
+        return inverse_hessian_times(vector, state.pairs, state.preconditioner)

@@ -21,14 +21,20 @@ class Scaling:
     mean: np.ndarray
     inverse_std: np.ndarray
 
+    @property
+    def std(self) -> np.ndarray:
+        """Shape (d, 1); 0 for constant features."""
+        return np.divide(1.0, self.inverse_std, out=np.zeros_like(self.inverse_std), where=self.inverse_std > 0)
+
 
 @dataclass(frozen=True)
 class Problem:
     """``F(c) = 1/W * sum_i w_i * loss(x_i' coefficients + intercept, y_i) + penalty(scaled coefficients)``.
 
-    Algorithms work on one flat vector ``c`` of (d * K) scaled coefficients, feature-major, and K centred
-    intercepts when ``fit_intercept``: ``c_jk = coefficient_jk * std_j``, and the intercept is the margin at the
-    mean row. In these coordinates columns have mean 0 and variance 1, without one stored value being changed.
+    Algorithms work on one flat vector ``c`` of (d * K) scaled coefficients, feature-major, K centred intercepts
+    when ``fit_intercept``, and the loss's own parameters if it has any: ``c_jk = coefficient_jk * std_j``, and the
+    intercept is the margin at the mean row. In these coordinates columns have mean 0 and variance 1, without one
+    stored value being changed.
     """
 
     loss: Loss
@@ -44,7 +50,7 @@ class Problem:
     @property
     def size(self) -> int:
         """Length of the flat vector."""
-        return (self.features + self.fit_intercept) * self.loss.outputs
+        return (self.features + self.fit_intercept) * self.loss.outputs + self.loss.extras
 
     @property
     def centre(self) -> np.ndarray:
@@ -56,7 +62,11 @@ class Problem:
         """Views of the scaled coefficients (d, K) and the centred intercepts (K,) or ()."""
         shape = (self.features, self.loss.outputs)
         count = shape[0] * shape[1]
-        return c[:count].reshape(shape), c[count:]
+        return c[:count].reshape(shape), c[count : len(c) - self.loss.extras]
+
+    def loss_at(self, c: np.ndarray) -> Loss:
+        """The loss with the parameters of its own that ``c`` ends with."""
+        return self.loss.at(c[len(c) - self.loss.extras :]) if self.loss.extras else self.loss
 
     def to_raw(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients (d, K) and intercepts (K,) for the features as they are stored."""
@@ -68,16 +78,9 @@ class Problem:
 
     def from_raw(self, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
         """The inverse of :meth:`to_raw`; coefficients of constant features are dropped."""
-        std = np.divide(
-            1.0,
-            self.scaling.inverse_std,
-            out=np.zeros_like(self.scaling.inverse_std),
-            where=self.scaling.inverse_std > 0,
-        )
-        scaled = (coefficients * std).ravel()
-        if not self.fit_intercept:
-            return scaled
-        return np.concatenate([scaled, intercepts + self.scaling.mean[:, 0] @ coefficients])
+        scaled = (coefficients * self.scaling.std).ravel()
+        centred = intercepts + self.scaling.mean[:, 0] @ coefficients if self.fit_intercept else np.zeros(0)
+        return np.concatenate([scaled, centred, np.zeros(self.loss.extras)])
 
     def evaluate(self, c: np.ndarray, total: Update) -> tuple[float, np.ndarray]:
         """Objective and gradient at ``c`` from the sums over all rows (``optim.gradient``)."""
@@ -90,13 +93,14 @@ class Problem:
         gradient /= self.weight_sum
         gradient += self.penalty.gradient(scaled)
         value = float(total["loss"]) / self.weight_sum + self.penalty.value(scaled)
-        if not self.fit_intercept:
-            return value, gradient.ravel()
-        return value, np.concatenate([gradient.ravel(), slope_sum / self.weight_sum])
+        tail = [slope_sum / self.weight_sum] if self.fit_intercept else []
+        if self.loss.extras:
+            tail.append(np.asarray(total["extra"]) / self.weight_sum)
+        return value, np.concatenate([gradient.ravel(), *tail]) if tail else gradient.ravel()
 
     def curvature(self) -> np.ndarray:
         """An estimate of the Hessian's diagonal, shape (size,): it preconditions the first steps."""
         shape = (self.features, self.loss.outputs)
         coefficients = np.broadcast_to(self.loss.curvature + self.penalty.curvature(), shape)
-        intercepts = np.full(self.fit_intercept * self.loss.outputs, self.loss.curvature)
-        return np.concatenate([coefficients.ravel(), intercepts])
+        rest = np.full(self.size - coefficients.size, self.loss.curvature)
+        return np.concatenate([coefficients.ravel(), rest])

@@ -162,6 +162,8 @@ class SparseMoments:
             weight_square_sum=targets.weight_square_sum,
             label_mean=targets.label_mean,
             label_m2=targets.label_m2,
+            label_min=targets.label_min,
+            label_max=targets.label_max,
             mean=np.where(absent == 0.0, mean, mean * share),
             m2=m2 + mean * mean * absent * share,
             nonzeros=nonzeros.copy(),
@@ -181,6 +183,8 @@ def _target_statistics(labels: np.ndarray, weights: np.ndarray) -> dict[str, Any
         "weight_square_sum": float(weights @ weights),
         "label_mean": float(labels[0]) + offset,
         "label_m2": float(weights @ (deltas * deltas)),
+        "label_min": float(labels.min()),
+        "label_max": float(labels.max()),
     }
 
 

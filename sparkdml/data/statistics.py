@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 #: The arrays of :class:`Statistics`, in the order in which they are stored.
 FEATURE_ARRAYS = ("mean", "m2", "nonzeros")
 #: And its numbers.
-SCALARS = ("rows", "weight_sum", "weight_square_sum", "label_mean", "label_m2")
+SCALARS = ("rows", "weight_sum", "weight_square_sum", "label_mean", "label_m2", "label_min", "label_max")
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Statistics:
     weight_sum, weight_square_sum : ``sum w``, ``sum w^2``.
     mean, m2 : float64 (features,): weighted mean, and ``sum w (x - mean)^2``.
     nonzeros : float64 (features,): stored values other than 0.
-    label_mean, label_m2 : the same for the labels.
+    label_mean, label_m2 : the same for the labels; ``label_min``, ``label_max``: their range.
     histogram : float64 (classes,): weight of each label 0, 1, ... (empty unless labels are classes).
     digest : a hash of the rows' values, weights and labels that does not depend on their order.
     """
@@ -38,6 +39,8 @@ class Statistics:
     digest: int = 0
     label_mean: float = 0.0
     label_m2: float = 0.0
+    label_min: float = math.inf
+    label_max: float = -math.inf
 
     def __post_init__(self) -> None:
         for name in FEATURE_ARRAYS:
@@ -63,6 +66,8 @@ class Statistics:
         self.label_mean += label_delta * (other.weight_sum / total)
         self.label_m2 += other.label_m2 + label_delta * label_delta * (self.weight_sum * other.weight_sum / total)
         self.histogram = add_ragged(self.histogram, other.histogram)
+        self.label_min = min(self.label_min, other.label_min)
+        self.label_max = max(self.label_max, other.label_max)
         self.rows += other.rows
         self.weight_sum = total
         self.weight_square_sum += other.weight_square_sum
@@ -83,6 +88,16 @@ class Statistics:
         """The labels' standard deviation, by the same formula."""
         freedom = self._freedom
         return float(np.sqrt(max(self.label_m2, 0.0) / freedom)) if freedom > 0.0 else 0.0
+
+    @property
+    def population_std(self) -> np.ndarray:
+        """``sqrt(m2 / W)``."""
+        return np.sqrt(np.maximum(self.m2, 0.0) / self.weight_sum)
+
+    @property
+    def population_label_std(self) -> float:
+        """The same for the labels."""
+        return math.sqrt(max(self.label_m2, 0.0) / self.weight_sum)
 
     @property
     def _freedom(self) -> float:

@@ -18,6 +18,8 @@ class Loss(ABC):
 
     outputs: int
     curvature: float
+    #: Parameters of the loss itself that are trained along with the coefficients.
+    extras: int = 0
 
     @abstractmethod
     def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
@@ -29,3 +31,15 @@ class Loss(ABC):
         labels, weights : float64 (n,).
         slopes : float64 (n, K), overwritten with ``w_i * d loss / d margin_ik``.
         """
+
+    def at(self, extras: np.ndarray) -> Loss:
+        """The loss with its own parameters set to ``extras``, shape (extras,)."""
+        return self
+
+    def extra_slopes(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Derivatives of the weighted sum by the loss's own parameters, shape (extras,)."""
+        return np.zeros(self.extras)
+
+    def curvatures(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """``w_i * d^2 loss / d margin_i^2``, float64 (n,), for a loss of one margin a row; margins (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its second derivatives")

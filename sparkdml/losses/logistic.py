@@ -21,6 +21,10 @@ class Logistic(Loss):
     def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
         return _logistic(margins[:, 0], labels, weights, slopes[:, 0])
 
+    def curvatures(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        small = np.exp(-np.abs(margins))
+        return np.asarray(weights * small / (1.0 + small) ** 2)
+
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})
 def _logistic(margins, labels, weights, slopes):

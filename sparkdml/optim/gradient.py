@@ -20,7 +20,8 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
 
     Returns
     -------
-    ``loss`` (float), ``gradient`` (d, K), ``slope_sum`` (K,), the derivative by the intercepts.
+    ``loss`` (float), ``gradient`` (d, K), ``slope_sum`` (K,), the derivative by the intercepts; for a loss with
+    parameters of its own also ``extra`` (extras,), the derivative by them.
     """
     lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
     padded = coefficients
@@ -29,15 +30,11 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
         padded[:, : loss.outputs] = coefficients
     value = 0.0
     gradient = np.zeros(padded.shape)
-    slope_sum = np.zeros(loss.outputs)
+    slope_sum, extra = np.zeros(loss.outputs), np.zeros(loss.extras)
     for block in blocks:
-        value += _add_block(loss, block, padded, intercepts, gradient, slope_sum)
-    return {"loss": value, "gradient": gradient[:, : loss.outputs], "slope_sum": slope_sum}
-
-
-def empty_sums(shape: tuple[int, ...]) -> Update:
-    """The sums over no rows; ``shape`` is (d, K)."""
-    return {"loss": 0.0, "gradient": np.zeros(shape), "slope_sum": np.zeros(shape[1])}
+        value += _add_block(loss, block, padded, intercepts, gradient, slope_sum, extra)
+    sums: Update = {"loss": value, "gradient": gradient[:, : loss.outputs], "slope_sum": slope_sum}
+    return {**sums, "extra": extra} if loss.extras else sums
 
 
 def _add_block(
@@ -47,8 +44,9 @@ def _add_block(
     intercepts: np.ndarray,
     gradient: np.ndarray,
     slope_sum: np.ndarray,
+    extra: np.ndarray,
 ) -> float:
-    """Add the block's derivatives to ``gradient`` and ``slope_sum``; returns its loss."""
+    """Add the block's derivatives to ``gradient``, ``slope_sum`` and ``extra``; returns its loss."""
     value = 0.0
     # A chunk fits the core's cache, so the second use of its features (the gradient) does not reach memory again.
     chunk_rows = block.chunk_rows(loss.outputs)
@@ -58,7 +56,10 @@ def _add_block(
         stop = min(start + chunk_rows, block.rows)
         m, s = margins[: stop - start], slopes[: stop - start]
         block.margins(start, stop, coefficients, intercepts, m)
-        value += loss.evaluate(m, block.labels[start:stop], block.weights[start:stop], s)
+        labels, weights = block.labels[start:stop], block.weights[start:stop]
+        value += loss.evaluate(m, labels, weights, s)
+        if loss.extras:
+            extra += loss.extra_slopes(m, labels, weights)
         block.accumulate(start, stop, s, gradient)
         slope_sum += np.add.reduce(s)
     return value

@@ -1,8 +1,8 @@
 """Where the model's parameters live. See :class:`sparkdml.placement.base.Placement`."""
 
-from sparkdml.placement.base import Placement, Trained
+from sparkdml.placement.base import OnRound, Placement, Trained
 from sparkdml.placement.broadcast import Broadcast
 from sparkdml.placement.choice import PLACEMENTS, Choice, choose
 from sparkdml.placement.local import Local
 
-__all__ = ["PLACEMENTS", "Broadcast", "Choice", "Local", "Placement", "Trained", "choose"]
+__all__ = ["PLACEMENTS", "Broadcast", "Choice", "Local", "OnRound", "Placement", "Trained", "choose"]

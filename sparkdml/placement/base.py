@@ -51,6 +51,8 @@ class Placement(ABC):
     """Drives any algorithm; knows where coefficients live and nothing of what the algorithm does."""
 
     name: ClassVar[str]
+    #: What a round costs without any rows.
+    latency_seconds: ClassVar[float]
 
     @abstractmethod
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> AbstractContextManager[Exchange]:
@@ -63,17 +65,17 @@ class Placement(ABC):
         state: Any,
         dataset: Dataset,
         on_round: OnRound | None = None,
-        first_round: int = 0,
+        history: History | None = None,
     ) -> Trained:
         """Run rounds from ``state`` (the algorithm's ``init``, or a checkpoint) until a state says stop.
 
-        ``first_round`` is the number of rounds that ``state`` has behind it.
+        ``history`` has the rounds that led to ``state``; those of this fit are added to it.
         """
-        history = History()
-        clock = first_round
+        history = History() if history is None else history
         with one_blas_thread(), self.exchange(algorithm, problem, dataset) as ask:
             while state.stop is None:
                 began = time.perf_counter()
+                clock = len(history.rounds)
                 total = ask(state.coef, clock)
                 summed = time.perf_counter()
                 state = algorithm.advance(problem, state, total.update)
@@ -89,7 +91,6 @@ class Placement(ABC):
                     bytes_up=total.bytes_up,
                 )
                 history.rounds.append(done)
-                clock += 1
                 if on_round is not None:
                     asked = on_round(done, state)
                     if asked is not None and state.stop is None:

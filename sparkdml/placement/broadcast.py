@@ -49,6 +49,7 @@ class Broadcast(Placement):
     """
 
     name = "broadcast"
+    latency_seconds = 0.05
 
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:

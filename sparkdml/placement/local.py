@@ -33,6 +33,7 @@ class Local(Placement):
     """
 
     name = "local"
+    latency_seconds = 0.001
 
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:

@@ -12,8 +12,10 @@ from sparkdml.report.history import History, Round
 class FitReport:
     """How a model was trained: plain numbers only, so that a model never holds on to a session.
 
-    ``seconds`` has the phases ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``;
-    ``bytes`` has ``stored`` (block files), ``down`` and ``up`` (to and from workers, all rounds).
+    ``solver`` and ``placement`` are those that ran, each with the reason for it. ``objective_history`` starts with
+    the objective at the start and has one value for each accepted step after it. ``seconds`` has the phases
+    ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``; ``bytes`` has ``stored`` (block
+    files), ``down`` and ``up`` (to and from workers, all rounds).
     """
 
     stop: Stop
@@ -24,9 +26,19 @@ class FitReport:
     history: list[Round]
     seconds: dict[str, float]
     bytes: dict[str, int]
+    solver: str = ""
+    placement: str = ""
 
 
-def fit_report(stop: Stop, objective: float, history: History, ingest_seconds: float, stored_bytes: int) -> FitReport:
+def fit_report(
+    stop: Stop,
+    objective: float,
+    history: History,
+    ingest_seconds: float,
+    stored_bytes: int,
+    solver: str = "",
+    placement: str = "",
+) -> FitReport:
     objectives = history.objectives
     return FitReport(
         stop=stop,
@@ -44,4 +56,6 @@ def fit_report(stop: Stop, objective: float, history: History, ingest_seconds: f
             "down": int(history.total("bytes_down")),
             "up": int(history.total("bytes_up")),
         },
+        solver=solver,
+        placement=placement,
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,7 @@ class Round:
     ``objective`` and ``gradient_norm`` belong to the best point after the round; ``iteration`` counts accepted
     steps. ``compute_seconds`` is the slowest worker's, ``aggregate_seconds`` the rest of the exchange (scheduling,
     sending, summing), ``driver_seconds`` the algorithm's. Bytes are those of the numbers sent to and by all workers.
+    ``validation`` is the mean loss over the validation rows at the best point, if there are any.
     """
 
     round: int
@@ -23,6 +28,7 @@ class Round:
     driver_seconds: float
     bytes_down: int
     bytes_up: int
+    validation: float = math.nan
 
 
 @dataclass
@@ -38,3 +44,8 @@ class History:
         """The objective at the start and after each accepted step."""
         by_iteration = {entry.iteration: entry.objective for entry in self.rounds}
         return [by_iteration[iteration] for iteration in sorted(by_iteration)]
+
+
+def history_table(rounds: Sequence[Round]) -> pa.Table:
+    """One line a round, a column for each of :class:`Round`'s numbers."""
+    return pa.table({field.name: [getattr(entry, field.name) for entry in rounds] for field in fields(Round)})

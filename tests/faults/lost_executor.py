@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 
 import sparkdml
 from sparkdml.algorithms import LBFGS
-from sparkdml.classification import LogisticRegression, _starting_point
+from sparkdml.classification import LogisticRegression, starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
 from sparkdml.placement import Broadcast
@@ -66,7 +66,7 @@ def main() -> None:
 
     with from_dataframe(data) as dataset:
         problem = estimator._problem(dataset, Logistic())
-        start = _starting_point(problem, dataset.statistics.histogram)
+        start = starting_point(problem, dataset.statistics.histogram)
         algorithm = LBFGS(100, 1e-12)
         trained = Broadcast().train(algorithm, problem, algorithm.init(problem, start), dataset, end_one)
         directories = sorted(path for _, path in dataset._homes)

@@ -16,7 +16,7 @@ from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from sparkdml.algorithms import LBFGS
-from sparkdml.classification import LogisticRegression, _starting_point
+from sparkdml.classification import LogisticRegression, starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
 from sparkdml.placement import PLACEMENTS
@@ -56,7 +56,7 @@ class Failing(LBFGS):
 
 def train(dataset, algorithm, placement="broadcast", on_round=None):
     problem = LogisticRegression(regParam=1e-3)._problem(dataset, Logistic())
-    start = _starting_point(problem, dataset.statistics.histogram)
+    start = starting_point(problem, dataset.statistics.histogram)
     return PLACEMENTS[placement]().train(algorithm, problem, algorithm.init(problem, start), dataset, on_round)
 
 

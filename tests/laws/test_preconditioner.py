@@ -90,8 +90,8 @@ def test_constant_and_duplicate_columns_do_not_break_it():
 
 
 def test_it_is_not_worth_it_where_features_are_many_or_rows_cost_little():
-    assert gram_pays(400_000, 100, 4e7, 2)
-    assert not gram_pays(10_000, 5_000, 5e7, 2)
-    assert not gram_pays(200_000, 100_000, 8e6, 2)
+    assert gram_pays(400_000, 100, 4e7, 2, 0.05)
+    assert not gram_pays(10_000, 5_000, 5e7, 2, 0.05)
+    assert not gram_pays(200_000, 100_000, 8e6, 2, 0.05)
     # many workers would send more matrices than a driver should take
-    assert not gram_pays(10**9, 1_000, 1e12, 1_000)
+    assert not gram_pays(10**9, 1_000, 1e12, 1_000, 0.05)

@@ -1,0 +1,17 @@
+"""Classifiers with the names and parameters of ``pyspark.ml.classification``.
+
+Names that are not ours come from there, so that one changed import is enough.
+"""
+
+from typing import Any
+
+from pyspark.ml import classification as _spark
+
+from sparkdml.classification.linear_svc import LinearSVC, LinearSVCModel
+from sparkdml.classification.logistic_regression import LogisticRegression, LogisticRegressionModel
+
+__all__ = ["LinearSVC", "LinearSVCModel", "LogisticRegression", "LogisticRegressionModel"]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_spark, name)

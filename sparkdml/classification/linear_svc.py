@@ -1,0 +1,122 @@
+"""Linear support vector machines."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from pyspark import keyword_only
+from pyspark.ml import classification as spark
+from pyspark.ml.util import JavaMLReader
+
+from sparkdml import persist
+from sparkdml.algorithms import OWLQN
+from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, spark_params
+from sparkdml.fit.prepared import Prepared
+from sparkdml.losses import Hinge
+from sparkdml.model import TrainedModel, with_output_columns
+from sparkdml.params import HasClassWeight, HasValidation
+
+
+class LinearSVCModel(TrainedModel, spark.LinearSVCModel):
+    """Spark's own model, with a ``report`` of the fit that made it (None after loading)."""
+
+    @classmethod
+    def read(cls) -> JavaMLReader[Any]:
+        """Reads models saved by sparkdml or pyspark; what it returns is pyspark's class."""
+        return spark.LinearSVCModel.read()
+
+    def summary(self) -> Any:  # type: ignore[override]  # a method here, a property everywhere else: so it is in pyspark
+        """Spark's training summary, with ``history`` and ``plot`` besides."""
+        return self._summary(spark.LinearSVCModel.summary)
+
+
+class LinearSVC(
+    BlockEstimator,
+    HasClassWeight,
+    HasValidation,
+    spark._LinearSVCParams,
+    spark.Classifier,
+):
+    """Binary linear support vector machine: hinge loss with L2 penalty, as ``pyspark.ml`` defines it.
+
+    ``F = 1/W * sum_i w_i * max(0, 1 - (2 y_i - 1) m_i) + regParam / 2 * sum_j (std_j * coefficient_j)^2``; without
+    ``standardization`` the penalty is on the coefficients themselves. By OWL-QN with subgradients, as in Spark: the
+    loss has corners, so the last digits of the optimum are out of reach for either.
+
+    Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``classWeight``,
+    ``validationIndicatorCol``, ``patience``, ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
+    ``placement``, ``progress`` as in :class:`LogisticRegression`.
+    """
+
+    __module__ = "sparkdml.classification"  # where users find it, and what is saved with it
+
+    SPARK_PARAMS = spark_params(
+        (
+            "featuresCol", "labelCol", "predictionCol", "maxIter", "regParam", "tol", "rawPredictionCol",
+            "fitIntercept", "standardization", "threshold", "weightCol",
+        ),
+        ignored=("aggregationDepth", "maxBlockSizeInMB"),
+    )  # fmt: skip
+    RANGES: ClassVar = {**LINEAR_RANGES, "patience": (1, math.inf)}
+    CLASSES = True
+
+    _input_kwargs: dict[str, Any]
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        maxIter: int = 100,
+        regParam: float = 0.0,
+        tol: float = 1e-6,
+        rawPredictionCol: str = "rawPrediction",
+        fitIntercept: bool = True,
+        standardization: bool = True,
+        threshold: float = 0.0,
+        weightCol: str | None = None,
+        aggregationDepth: int = 2,
+        maxBlockSizeInMB: float = 0.0,
+        featuresCols: list[str] | None = None,
+        placement: str = "auto",
+        progress: bool = False,
+        classWeight: str | dict[float, float] | None = None,
+        validationIndicatorCol: str | None = None,
+        patience: int = 5,
+        checkpointDir: str | None = None,
+        checkpointInterval: int = 10,
+    ) -> None:
+        super().__init__()
+        self._setDefault(patience=5)
+        self._set(**self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **kwargs: Any) -> LinearSVC:
+        """Sets any of the constructor's parameters."""
+        self._set(**kwargs)
+        return self
+
+    def _train(self, given: Prepared) -> LinearSVCModel:
+        histogram = given.dataset.statistics.histogram
+        if len(histogram) != 2:
+            raise ValueError(
+                f"LinearSVC takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
+                "more classes, and give rows of both"
+            )
+        problem = self._problem(given.dataset, Hinge())
+        start = self._warm_start(problem)
+        algorithm = OWLQN(self.getMaxIter(), self.getTol())
+        state, report = self._run(algorithm, problem, start, given, "owl-qn: the loss has corners")
+        coefficients, intercepts = problem.to_raw(state.best)
+        java_model = persist.linear_svc_model(self.uid, coefficients[:, 0], intercepts[0])
+
+        def summarise(model: Any) -> Any:
+            scoring, names = with_output_columns(model, ("rawPredictionCol", "predictionCol"))
+            predictions = scoring.transform(self._vector_frame(given.frame))
+            columns = [*names, self.getOrDefault("labelCol"), given.weight or ""]
+            return persist.linear_svc_summary(predictions, columns, report.objective_history)
+
+        return self._finished(LinearSVCModel(java_model), report, given, summarise)

@@ -1,0 +1,1 @@
+"""What surrounds a fit: rows on their way in, rounds watched, states kept."""

@@ -1,0 +1,75 @@
+"""Early stopping: rows that are held back tell when to stop, and which point was best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sparkdml.algorithms.base import Algorithm, State
+from sparkdml.algorithms.problem import Problem
+from sparkdml.core import Stop, Update
+from sparkdml.data.block import Block
+from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.placement.base import Exchange
+from sparkdml.report.history import Round
+
+
+@dataclass(frozen=True)
+class MeanLoss(Algorithm):
+    """Asks the workers for their loss at a point, and does nothing else."""
+
+    def init(self, problem: Problem, coef: np.ndarray) -> Any:
+        raise NotImplementedError("it only evaluates")
+
+    def work(
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+    ) -> tuple[Update, None]:
+        coefficients, intercepts = problem.to_raw(coef)
+        sums = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)
+        return {"loss": sums["loss"], "weight": float(sum(block.weights.sum() for block in blocks))}, None
+
+    def advance(self, problem: Problem, state: Any, total: Update) -> Any:
+        raise NotImplementedError("it only evaluates")
+
+
+class EarlyStopping:
+    """Watches the mean loss (without penalty) of validation rows at every accepted point.
+
+    Stops a fit after ``patience`` accepted points in a row that were no better than the best so far, which
+    :meth:`best_of` returns.
+    """
+
+    def __init__(self, ask: Exchange, patience: int) -> None:
+        self._ask, self._patience = ask, patience
+        self._iteration = -1
+        self._since_best = 0
+        self.best = math.inf
+        self._state: State | None = None
+        self._losses: dict[int, float] = {}
+
+    def __call__(self, entry: Round, state: State) -> Stop | None:
+        if state.iteration == self._iteration:
+            return None
+        self._iteration = state.iteration
+        update = self._ask(state.best, entry.round).update
+        loss = float(update["loss"]) / float(update["weight"])
+        self._losses[state.iteration] = loss
+        if loss < self.best:
+            self.best, self._state, self._since_best = loss, state, 0
+            return None
+        self._since_best += 1
+        if self._since_best < self._patience:
+            return None
+        return Stop("validation", f"no better validation loss than {self.best:.6g} for {self._patience} iterations")
+
+    def best_of(self, final: State) -> State:
+        """The state with the lowest validation loss, with the final one's reason to stop."""
+        return final if self._state is None else replace(self._state, stop=final.stop)  # type: ignore[type-var]
+
+    def annotate(self, rounds: list[Round]) -> list[Round]:
+        """The rounds with the validation loss at each one's best point."""
+        return [replace(entry, validation=self._losses.get(entry.iteration, math.nan)) for entry in rounds]

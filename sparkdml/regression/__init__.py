@@ -1,0 +1,25 @@
+"""Regressors with the names and parameters of ``pyspark.ml.regression``.
+
+Names that are not ours come from there, so that one changed import is enough.
+"""
+
+from typing import Any
+
+from pyspark.ml import regression as _spark
+
+from sparkdml.regression.generalized_linear_regression import (
+    GeneralizedLinearRegression,
+    GeneralizedLinearRegressionModel,
+)
+from sparkdml.regression.linear_regression import LinearRegression, LinearRegressionModel
+
+__all__ = [
+    "GeneralizedLinearRegression",
+    "GeneralizedLinearRegressionModel",
+    "LinearRegression",
+    "LinearRegressionModel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_spark, name)

@@ -1,0 +1,231 @@
+"""Linear regression."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from pyspark import keyword_only
+from pyspark.ml import regression as spark
+from pyspark.ml.util import JavaMLReader
+
+from sparkdml import persist
+from sparkdml.algorithms import LBFGS, OWLQN, NormalEquations, Problem
+from sparkdml.algorithms.preconditioner import gram_pays
+from sparkdml.core import Stop
+from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, inverse_of, spark_params
+from sparkdml.fit.prepared import Prepared
+from sparkdml.losses import Huber, Squared
+from sparkdml.model import TrainedModel, with_output_columns
+from sparkdml.params import HasValidation
+from sparkdml.report.fit_report import FitReport
+from sparkdml.report.history import History
+
+logger = logging.getLogger(__name__)
+
+#: Up to so many features ``auto`` solves the normal equations, as Spark does.
+MOST_NORMAL_FEATURES = 4096
+#: What Spark's summaries take for "no standard errors".
+NO_STANDARD_ERRORS = np.zeros(1)
+
+
+class LinearRegressionModel(TrainedModel, spark.LinearRegressionModel):
+    """Spark's own model, with a ``report`` of the fit that made it (None after loading)."""
+
+    @classmethod
+    def read(cls) -> JavaMLReader[Any]:
+        """Reads models saved by sparkdml or pyspark; what it returns is pyspark's class."""
+        return spark.LinearRegressionModel.read()
+
+
+class LinearRegression(
+    BlockEstimator,
+    HasValidation,
+    spark._LinearRegressionParams,
+    spark.Regressor,
+):
+    """Linear regression with elastic net penalty, or Huber's robust loss, as ``pyspark.ml`` defines them.
+
+    ``squaredError``: ``1/(2W) * sum_i w_i * (y_i - m_i)^2 + regParam * sum_j (elasticNetParam * |c_j| +
+    (1 - elasticNetParam) / (2 std_y) * c_j^2)`` with ``c_j = std_j * coefficient_j``: the L2 part is divided by the
+    labels' standard deviation, as in Spark and glmnet. ``huber`` (:class:`~sparkdml.losses.Huber`) takes L2 only and
+    estimates the residuals' scale. ``solver``: ``normal`` (one round, up to 4096 features), ``l-bfgs``, or ``auto``.
+
+    ``report.objective`` and the summary's ``objectiveHistory`` are of labels scaled to unit variance, as in Spark.
+    Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``validationIndicatorCol`` and
+    ``patience`` (with l-bfgs), ``checkpointDir``, ``checkpointInterval``, ``featuresCols``, ``placement``,
+    ``progress``; ``setInitialModel`` and ``setOnRound``.
+    """
+
+    __module__ = "sparkdml.regression"  # where users find it, and what is saved with it
+
+    SPARK_PARAMS = spark_params(
+        (
+            "featuresCol", "labelCol", "predictionCol", "maxIter", "regParam", "elasticNetParam", "tol", "fitIntercept",
+            "standardization", "solver", "weightCol", "loss", "epsilon",
+        ),
+        ignored=("aggregationDepth", "maxBlockSizeInMB"),
+    )  # fmt: skip
+    RANGES: ClassVar = {**LINEAR_RANGES, "elasticNetParam": (0, 1), "patience": (1, math.inf)}
+    CLASSES = False
+
+    _input_kwargs: dict[str, Any]
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        maxIter: int = 100,
+        regParam: float = 0.0,
+        elasticNetParam: float = 0.0,
+        tol: float = 1e-6,
+        fitIntercept: bool = True,
+        standardization: bool = True,
+        solver: str = "auto",
+        weightCol: str | None = None,
+        aggregationDepth: int = 2,
+        loss: str = "squaredError",
+        epsilon: float = 1.35,
+        maxBlockSizeInMB: float = 0.0,
+        featuresCols: list[str] | None = None,
+        placement: str = "auto",
+        progress: bool = False,
+        validationIndicatorCol: str | None = None,
+        patience: int = 5,
+        checkpointDir: str | None = None,
+        checkpointInterval: int = 10,
+    ) -> None:
+        super().__init__()
+        self._setDefault(patience=5)
+        self._set(**self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **kwargs: Any) -> LinearRegression:
+        """Sets any of the constructor's parameters."""
+        self._set(**kwargs)
+        return self
+
+    def checkParams(self) -> None:
+        super().checkParams()
+        solver, loss = self.getSolver(), self.getLoss()
+        if solver not in ("auto", "normal", "l-bfgs"):
+            raise ValueError(f"solver='{solver}' is not known; it can be auto, normal or l-bfgs")
+        if loss not in ("squaredError", "huber"):
+            raise ValueError(f"loss='{loss}' is not known; it can be squaredError or huber")
+        if self.getEpsilon() <= 1.0:
+            raise ValueError(f"epsilon={self.getEpsilon()} is not allowed; it must be larger than 1")
+        if loss == "huber" and self.getElasticNetParam() != 0.0 and self.getRegParam() != 0.0:
+            raise ValueError(f"loss='huber' takes L2 only; set elasticNetParam={self.getElasticNetParam()} to 0.0")
+        if solver == "normal" and loss == "huber":
+            raise ValueError("loss='huber' has no normal equations; use solver='auto' or 'l-bfgs'")
+        if solver == "normal" and self._column("validationIndicatorCol"):
+            raise ValueError("validationIndicatorCol needs rounds, and solver='normal' has one; use solver='l-bfgs'")
+
+    def _train(self, given: Prepared) -> LinearRegressionModel:
+        if self.getLoss() == "huber":
+            return self._train_huber(given)
+        statistics = given.dataset.statistics
+        mean = statistics.label_mean
+        if statistics.label_m2 == 0.0:
+            if self.getFitIntercept() or mean == 0.0:
+                return self._constant_model(given, mean)
+            if self.getRegParam() > 0.0:
+                raise ValueError(
+                    f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
+                    f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
+                )
+        if self._solves_normal_equations(given):
+            return self._train_normal(given)
+        label_std = statistics.label_std or abs(mean)
+        loss = Squared(1.0 / label_std**2)
+        inverse_std = inverse_of(statistics.std)[:, None]
+        penalty = self._penalty(inverse_std, 1.0 / label_std, 1.0 / label_std**2)
+        problem = self._problem(given.dataset, loss, penalty)
+        start = self._start(problem, mean)
+        limits = self.getMaxIter(), self.getTol()
+        if penalty.l1() is not None:
+            state, report = self._run(OWLQN(*limits), problem, start, given, "owl-qn: L1 penalty")
+        else:
+            gram = gram_pays(*self._cost(given.dataset))
+            state, report = self._run(LBFGS(*limits, gram), problem, start, given, "l-bfgs")
+        coefficients, intercepts = problem.to_raw(state.best)
+        return self._model(coefficients[:, 0], intercepts[0], 1.0, NO_STANDARD_ERRORS, report, given)
+
+    def _solves_normal_equations(self, given: Prepared) -> bool:
+        features = given.dataset.features
+        if self.getSolver() == "normal":
+            if features > MOST_NORMAL_FEATURES:
+                raise ValueError(
+                    f"solver='normal' takes up to {MOST_NORMAL_FEATURES} features, but there are {features}; use "
+                    "solver='l-bfgs'"
+                )
+            return True
+        return self.getSolver() == "auto" and features <= MOST_NORMAL_FEATURES and given.validation is None
+
+    def _train_normal(self, given: Prepared) -> LinearRegressionModel:
+        """Spark's normal solver scales by population deviations, its other one by sample deviations."""
+        statistics = given.dataset.statistics
+        label_std = statistics.population_label_std or abs(statistics.label_mean)
+        penalty = self._penalty(inverse_of(statistics.population_std)[:, None], 1.0 / label_std)
+        problem = self._problem(given.dataset, Squared(), penalty, std=statistics.population_std)
+        start = self._start(problem, statistics.label_mean)
+        state, report = self._run(NormalEquations(), problem, start, given, "normal: one round")
+        coefficients, intercepts = problem.to_raw(state.best)
+        report = replace(report, objective=report.objective / label_std**2, objective_history=[0.0], iterations=0)
+        inverse_diagonal = state.inverse_diagonal if len(state.inverse_diagonal) else NO_STANDARD_ERRORS
+        return self._model(coefficients[:, 0], intercepts[0], 1.0, inverse_diagonal, report, given)
+
+    def _train_huber(self, given: Prepared) -> LinearRegressionModel:
+        statistics = given.dataset.statistics
+        problem = self._problem(given.dataset, Huber(self.getEpsilon()))
+        start = self._start(problem, statistics.label_mean)
+        start[-1] = math.log(statistics.label_std) if statistics.label_std > 0.0 else 0.0
+        state, report = self._run(LBFGS(self.getMaxIter(), self.getTol()), problem, start, given, "l-bfgs: huber")
+        coefficients, intercepts = problem.to_raw(state.best)
+        scale = math.exp(state.best[-1])
+        return self._model(coefficients[:, 0], intercepts[0], scale, NO_STANDARD_ERRORS, report, given)
+
+    def _start(self, problem: Problem, label_mean: float) -> np.ndarray:
+        start = self._warm_start(problem)
+        if self._initial_model is None and problem.fit_intercept:
+            start[problem.features] = label_mean
+        return start
+
+    def _constant_model(self, given: Prepared, mean: float) -> LinearRegressionModel:
+        logger.warning("every label is %g: the model always predicts it; no round was run", mean)
+        stop = Stop("converged", f"every label is {mean:g}", "give rows of different labels")
+        report = replace(self._report(given, stop, 0.0, History(), "none: constant labels"), objective_history=[0.0])
+        return self._model(np.zeros(given.dataset.features), mean, 1.0, NO_STANDARD_ERRORS, report, given)
+
+    def _model(
+        self,
+        coefficients: np.ndarray,
+        intercept: float,
+        scale: float,
+        inverse_diagonal: np.ndarray,
+        report: FitReport,
+        given: Prepared,
+    ) -> LinearRegressionModel:
+        java_model = persist.linear_regression_model(self.uid, coefficients, intercept, scale)
+        columns = [self.getOrDefault(name) for name in ("labelCol", "featuresCol")] + [given.weight or ""]
+
+        def summarise(model: Any) -> Any:
+            scoring, names = with_output_columns(model, ("predictionCol",))
+            predictions = scoring.transform(self._vector_frame(given.frame))
+            estimates = np.append(coefficients, intercept) if self.getFitIntercept() else coefficients
+            return persist.linear_regression_summary(
+                predictions,
+                [*names, *columns],
+                estimates,
+                self.getFitIntercept(),
+                inverse_diagonal,
+                report.objective_history,
+            )
+
+        return self._finished(LinearRegressionModel(java_model), report, given, summarise)
