@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -14,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import linear_races
+import tuning_race
 import workloads
 from config import setting
-from console import launch, table
+from console import launch
+from contenders import Contender, loosest, run_in_turn, standings
 from workloads import Workload
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ALL = ("dense", "correlated", "sparse", "mnist")
-LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+LOGISTIC = ("dense", "correlated", "sparse", "mnist")
+TUNING = {"cv-a9a": tuning_race.a9a, "cv-mnist": tuning_race.mnist}
+ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 
 
 @dataclass(frozen=True)
@@ -34,33 +37,10 @@ class Config:
     repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
     precision: float = setting("objectives count as reached within this share of the optimum", default=1e-6)
     folder: str = setting("where workloads are kept between runs; empty: a temporary one", default="")
-    mnist: str = setting("the digits as Parquet", default="../shared/data/mnist_train.parquet")
+    data: str = setting("a folder with a9a (LIBSVM) and mnist_train.parquet", default="../shared/data")
+    tuning_iterations: int = setting("maxIter of the grid searches", default=100)
     scikit_learn: bool = setting("race scikit-learn too, on one core", default=True)
     output: str = setting("a JSON file for the figures", default="")
-
-
-@dataclass
-class Contender:
-    """``fit()`` returns the objective it reached and, for sparkdml, its seconds by phase."""
-
-    name: str
-    fit: Callable[[], tuple[float, dict[str, float]]]
-    seconds: list[float]
-    phases: list[dict[str, float]]
-    objective: float = float("nan")
-
-    def run(self) -> None:
-        started = time.perf_counter()
-        self.objective, phases = self.fit()
-        self.seconds.append(time.perf_counter() - started)
-        self.phases.append(phases)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    def phase(self, name: str) -> float:
-        return statistics.median(p.get(name, 0.0) for p in self.phases)
 
 
 def run(spark: SparkSession, config: Config) -> None:
@@ -70,12 +50,12 @@ def run(spark: SparkSession, config: Config) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(config.folder or temporary)
         for name in config.workloads:
-            workload = make(name, folder, config)
-            if workload is None:
-                print(f"\n{name}: skipped, {config.mnist} is not there")
+            outcome = run_one(spark, name, folder, config)
+            if outcome is None:
+                print(f"\n{name}: skipped, its data is not in {config.data}")
                 continue
-            results[name] = race(spark, workload, config)
-            print("\n" + results[name].pop("table"))
+            results[name], text = outcome
+            print("\n" + text, flush=True)
     if config.output:
         Path(config.output).write_text(json.dumps(results, indent=2))
 
@@ -91,14 +71,22 @@ def machine(spark: SparkSession) -> str:
     return f"Spark {sc.version}, master {sc.master}, {task_slots(sc)} slots; pyspark.ml has {loaded} ({blas})"
 
 
-def make(name: str, folder: Path, config: Config) -> Workload | None:
-    if name == "mnist":
-        return workloads.mnist(folder, Path(config.mnist))
+def run_one(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str] | None:
+    """The figures of one race and its table; None where its data is absent."""
+    if name in TUNING:
+        source = Path(config.data) / ("a9a" if name == "cv-a9a" else "mnist_train.parquet")
+        frame = TUNING[name](spark, source)
+        return None if frame is None else tuning_race.race(name.removeprefix("cv-"), frame, config.tuning_iterations)
+    if name in linear_races.RACES:
+        return linear_races.race(spark, name, workloads.dense(folder), config.repeats, config.precision)
     makers = {"dense": workloads.dense, "correlated": workloads.correlated, "sparse": workloads.wide_sparse}
-    return makers[name](folder)
+    workload = (
+        workloads.mnist(folder, Path(config.data) / "mnist_train.parquet") if name == "mnist" else makers[name](folder)
+    )
+    return None if workload is None else race(spark, workload, config)
 
 
-def race(spark: SparkSession, workload: Workload, config: Config) -> dict[str, Any]:
+def race(spark: SparkSession, workload: Workload, config: Config) -> tuple[dict[str, Any], str]:
     """Every contender to the same objective, warm, in turn."""
     from sparkdml.data import from_dataframe, from_parquet
 
@@ -120,23 +108,18 @@ def race(spark: SparkSession, workload: Workload, config: Config) -> dict[str, A
                 return value, {**phases, "ingest": dataset.ingest_seconds}
 
         contenders = [
-            Contender("pyspark.ml, cached", lambda: stock(cached, workload, stock_tol), [], []),
-            Contender("sparkdml, cached", lambda: ours(cached, workload, tol), [], []),
-            Contender("sparkdml, prepared", lambda: ours(blocks, workload, tol), [], []),
-            Contender("sparkdml, prepared, broadcast", lambda: ours(blocks, workload, tol, "broadcast"), [], []),
-            Contender("sparkdml, prepared, one core", lambda: ours(one_block, workload, tol, "broadcast"), [], []),
-            Contender("pyspark.ml, files", lambda: stock(workload.frame(spark), workload, stock_tol), [], []),
-            Contender("sparkdml, files by Spark", lambda: ours(workload.frame(spark), workload, tol), [], []),
-            Contender("sparkdml, files by Arrow", from_files, [], []),
+            Contender("pyspark.ml, cached", lambda: stock(cached, workload, stock_tol)),
+            Contender("sparkdml, cached", lambda: ours(cached, workload, tol)),
+            Contender("sparkdml, prepared", lambda: ours(blocks, workload, tol)),
+            Contender("sparkdml, prepared, broadcast", lambda: ours(blocks, workload, tol, "broadcast")),
+            Contender("sparkdml, prepared, one core", lambda: ours(one_block, workload, tol, "broadcast")),
+            Contender("pyspark.ml, files", lambda: stock(workload.frame(spark), workload, stock_tol)),
+            Contender("sparkdml, files by Spark", lambda: ours(workload.frame(spark), workload, tol)),
+            Contender("sparkdml, files by Arrow", from_files),
         ]
         if config.scikit_learn:
             contenders.append(reference(workload, target))
-        for round_ in range(config.repeats + 1):
-            for contender in contenders:
-                contender.run()
-                if round_ == 0:  # the warm-up
-                    contender.seconds.clear()
-                    contender.phases.clear()
+        run_in_turn(contenders, config.repeats)
         reading = read_ratio(blocks, workload)
     cached.unpersist()
     return summary(workload, rows, contenders, target, reading)
@@ -155,12 +138,6 @@ def stock(frame: DataFrame, workload: Workload, tol: float) -> tuple[float, dict
     model = LogisticRegression(tol=tol, maxIter=1000, **workload.params).fit(frame)
     summary = model.summary
     return summary.objectiveHistory[-1], {"rounds": summary.totalIterations + 1}
-
-
-def loosest(fit: Callable[[float], float], target: float) -> float:
-    """The largest tolerance that reaches ``target``: a decade of the ladder, or 5 or 2 times that."""
-    decade = next((tol for tol in LADDER if fit(tol) <= target), LADDER[-1])
-    return next((factor * decade for factor in (5, 2) if fit(factor * decade) <= target), decade)
 
 
 def reference(workload: Workload, target: float) -> Contender:
@@ -185,7 +162,7 @@ def reference(workload: Workload, target: float) -> Contender:
         return reached, {}
 
     reached = fit_to(tol)
-    return Contender("scikit-learn, one core", fit, [], [])
+    return Contender("scikit-learn, one core", fit)
 
 
 def _scaled(X: workloads.Matrix) -> workloads.Matrix:
@@ -244,27 +221,15 @@ def summary(
     contenders: Sequence[Contender],
     target: float,
     reading: tuple[float, float] | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], str]:
     baseline = {c.name: c for c in contenders}
-    phases = ("rounds", "ingest", "compute", "aggregate", "driver")
-    body = [["", "seconds", "pyspark/this", "objective", *phases]]
-    for c in contenders:
-        against = baseline["pyspark.ml, files" if "files" in c.name else "pyspark.ml, cached"]
-        cells = [f"{c.phase(p):.0f}" if p == "rounds" else f"{c.phase(p):.2f}" for p in phases]
-        value = f"{c.objective:.9f}" + (" (short)" if c.objective > target * (1 + 1e-9) else "")
-        body.append(
-            [
-                c.name,
-                f"{c.median:.2f}",
-                f"{against.median / c.median:.1f}x",
-                value,
-                *cells,
-            ]
-        )
+    standing = standings(
+        contenders, target, lambda c: baseline["pyspark.ml, files" if "files" in c.name else "pyspark.ml, cached"]
+    )
     lines = [
         f"{workload.name}: {rows} rows x {workload.features.shape[1]} features, {workload.params}",
         f"target objective {target:.9f}",
-        table(body),
+        standing,
     ]
     if reading is not None:
         lines.append(
@@ -273,12 +238,12 @@ def summary(
         )
     if "scikit-learn, one core" in baseline:
         lines.append(cost(baseline))
-    return {
+    figures = {
         "seconds": {c.name: c.seconds for c in contenders},
         "objective": {c.name: c.objective for c in contenders},
         "reading": reading,
-        "table": "\n".join(lines),
     }
+    return figures, "\n".join(lines)
 
 
 def cost(contenders: dict[str, Contender]) -> str:

@@ -42,7 +42,13 @@ def dense(folder: Path, rows: int = 400_000, columns: int = 100) -> Workload:
     scores = features @ (0.2 * rng.standard_normal(columns))
     labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.float64)
     params = {"regParam": 1e-3, "standardization": False}
-    return _written("dense", folder, features, labels, params)
+    # for regressions: with outliers, and counts
+    outliers = np.where(rng.random(rows) < 0.05, 20.0, 1.0)
+    more = {
+        "target": 5.0 + 3.0 * scores + outliers * rng.standard_normal(rows),
+        "count": rng.poisson(np.exp(0.3 * scores)).astype(np.float64),
+    }
+    return _written("dense", folder, features, labels, params, more)
 
 
 def correlated(folder: Path, rows: int = 400_000, columns: int = 100) -> Workload:
@@ -85,12 +91,22 @@ def mnist(folder: Path, source: Path) -> Workload | None:
     return _written("mnist", folder, features, labels, {"regParam": 1e-3, "standardization": False})
 
 
-def _written(name: str, folder: Path, features: Matrix, labels: np.ndarray, params: dict[str, Any]) -> Workload:
+def _written(
+    name: str,
+    folder: Path,
+    features: Matrix,
+    labels: np.ndarray,
+    params: dict[str, Any],
+    more: dict[str, np.ndarray] | None = None,
+) -> Workload:
     target = folder / name
     if not target.exists():
         target.mkdir(parents=True)
         for part, rows in enumerate(_parts(len(labels))):
-            table = _vector_table(features[rows.start : rows.stop], labels[rows.start : rows.stop])
+            columns = {"label": labels, **(more or {})}
+            table = _vector_table(
+                features[rows.start : rows.stop], {name: c[rows.start : rows.stop] for name, c in columns.items()}
+            )
             pq.write_table(table, target / f"part-{part}.parquet")
     return Workload(name, str(target), features, labels, params)
 
@@ -100,12 +116,12 @@ def _parts(rows: int) -> Iterator[range]:
         yield range(rows * part // FILES, rows * (part + 1) // FILES)
 
 
-def _vector_table(features: Matrix, labels: np.ndarray) -> pa.Table:
+def _vector_table(features: Matrix, columns: dict[str, np.ndarray]) -> pa.Table:
     """Rows as Spark itself writes a vector column, so that it reads them back as vectors."""
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql.types import DoubleType, StructField, StructType
 
-    rows = len(labels)
+    rows = features.shape[0]
     if sparse.issparse(features):
         kind, size = np.zeros(rows, np.int8), np.full(rows, features.shape[1], np.int32)
         offsets = pa.array(features.indptr.astype(np.int32))
@@ -121,7 +137,7 @@ def _vector_table(features: Matrix, labels: np.ndarray) -> pa.Table:
             pa.array(np.ones(rows, np.int8)), absent, pa.nulls(rows, pa.list_(pa.int32())), values,
         ]  # fmt: skip
     vectors = pa.StructArray.from_arrays(fields, names=["type", "size", "indices", "values"])
-    schema = StructType([StructField("features", VectorUDT()), StructField("label", DoubleType())])
-    return pa.table({"features": vectors, "label": labels}).replace_schema_metadata(
+    schema = StructType([StructField("features", VectorUDT()), *(StructField(name, DoubleType()) for name in columns)])
+    return pa.table({"features": vectors, **columns}).replace_schema_metadata(
         {"org.apache.spark.sql.parquet.row.metadata": schema.json()}
     )
