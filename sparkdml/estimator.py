@@ -6,31 +6,25 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem, Scaling
+from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.sources import from_dataframe
-from sparkdml.fit.checkpoint import Checkpoint, data_identity
 from sparkdml.fit.prepared import Fits, Prepared, Shared
 from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
-from sparkdml.fit.validation import EarlyStopping, MeanLoss
-from sparkdml.fit.watch import Callback, calling, together
-from sparkdml.losses import Loss
+from sparkdml.fit.running import Keeping, Run
+from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.penalties import L2, ElasticNet, Penalty
-from sparkdml.placement import OnRound, choice
+from sparkdml.placement import choice
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
-from sparkdml.report.progress import progress_bar
-from sparkdml.resources.slots import task_slots
 from sparkdml.saving import Saved
 
 if TYPE_CHECKING:
@@ -39,14 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What linear models allow, by parameter: least and largest value.
-LINEAR_RANGES: dict[str, tuple[float, float]] = {
-    "regParam": (0, math.inf),
-    "tol": (0, math.inf),
-    "maxIter": (0, math.inf),
-    "aggregationDepth": (2, math.inf),
-    "maxBlockSizeInMB": (0, math.inf),
-}
+#: Parameters that a resumed fit may have changed: they do not decide what is learned.
+INDIFFERENT = frozenset(
+    ("placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
+     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds")
+)  # fmt: skip
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
 
@@ -108,7 +99,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         for estimator in estimators:
             estimator.checkParams()
         for index, estimator in enumerate(estimators):
-            if estimator.isSet("checkpointDir"):
+            if estimator._column("checkpointDir"):
                 estimator._set(checkpointDir=f"{estimator.getCheckpointDir()}/map-{index:04d}")
         fits = [partial(_fit_shared, estimator, dataset) for estimator in estimators]
         return Fits(fits, [estimator._reads() for estimator in estimators])
@@ -186,111 +177,24 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         if self.CLASSES and not prepared.classes:
             raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
 
-    def _problem(
-        self,
-        dataset: Dataset,
-        loss: Loss,
-        penalty: Penalty | None = None,
-        centred: bool = True,
-        std: np.ndarray | None = None,
-    ) -> Problem:
-        """The objective in the data set's own scale.
-
-        Without ``centred``, coordinates keep 0 where it is; ``std`` (d,) takes the place of sample deviations.
-        """
-        statistics = dataset.statistics
-        inverse_std = inverse_of(statistics.std if std is None else std)[:, None]
-        mean = statistics.mean[:, None]
-        if not self.getOrDefault("fitIntercept") and np.any((inverse_std == 0) & (mean != 0)):
-            logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
-        scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std)
-        penalty = self._penalty(inverse_std) if penalty is None else penalty
-        return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum)
-
-    def _warm_start(self, problem: Problem) -> np.ndarray:
-        """Where a model of one output starts: at 0, or at the initial model."""
-        model = self._initial_model
-        if model is None:
-            return np.zeros(problem.size)
-        coefficients = model.coefficients.toArray()
-        if len(coefficients) != problem.features:
-            raise ValueError(
-                f"the initial model has {len(coefficients)} features, but the data have {problem.features}; give a "
-                "model of such data"
-            )
-        return problem.from_raw(coefficients[:, None], np.array([model.intercept]))
-
-    def _penalty(self, inverse_std: np.ndarray, l2_scale: float = 1.0, scale: float = 1.0) -> Penalty:
-        """The elastic net of Spark's parameters, on coefficients of unit-variance features; ``inverse_std`` (d, 1).
-
-        All of it is multiplied by ``scale``, its L2 part also by ``l2_scale``.
-        """
-        strength = self.getOrDefault("regParam")
-        share = self.getOrDefault("elasticNetParam") if self.hasParam("elasticNetParam") else 0.0
-        factors = np.ones_like(inverse_std) if self.getOrDefault("standardization") else inverse_std
-        ridge, lasso = scale * strength * (1.0 - share) * l2_scale, scale * strength * share
-        return ElasticNet(ridge, factors**2, lasso, factors) if lasso else L2(ridge, factors**2)
-
-    def _cost(self, dataset: Dataset) -> tuple[int, int, float, int, float]:
-        """Rows, features, non-zeros, workers and seconds of latency: what cost formulas ask for."""
-        latency = choice.choose(self.getPlacement(), dataset).placement.latency_seconds
-        nonzeros = float(dataset.statistics.nonzeros.sum())
-        return dataset.rows, dataset.features, nonzeros, task_slots(dataset.context), latency
-
     def _run(
         self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
         """Drive ``algorithm`` by the chosen placement: its final state, and the report."""
-        chosen = choice.choose(self.getPlacement(), given.dataset)
-        logger.info("solver %s; placement %s: %s", solver, chosen.placement.name, chosen.reason)
-        history = History()
-        state = algorithm.init(problem, start)
-        watchers: list[OnRound] = []
-        stopping = None
-        with ExitStack() as stack:
-            checkpoint = self._checkpoint(given, algorithm, history)
-            if checkpoint is not None:
-                resumed = checkpoint.resume()
-                if resumed is not None:
-                    state = resumed.state
-                    history.rounds.extend(resumed.history.rounds)
-                    logger.info("going on after round %d", len(history.rounds) - 1)
-                watchers.append(checkpoint)
-            if given.validation is not None:
-                ask = stack.enter_context(chosen.placement.exchange(MeanLoss(), problem, given.validation))
-                stopping = EarlyStopping(ask, self.getOrDefault("patience"))
-                watchers.append(stopping)
-            if self._on_round is not None:
-                watchers.append(calling(self._on_round, history))
-            bar = stack.enter_context(progress_bar(self.getProgress()))
-            if bar is not None:
-                watchers.append(bar)
-            trained = chosen.placement.train(
-                algorithm, problem, state, given.dataset, together(watchers) if watchers else None, history
-            )
-            state = trained.state
-        if state.stop.reason == "diverged":
-            raise ValueError(f"the fit diverged: {state.stop.message}; {state.stop.remedy}")
-        if stopping is not None:
-            history.rounds[:] = stopping.annotate(history.rounds)
-            state = stopping.best_of(state)
-        if checkpoint is not None:
-            checkpoint.finish()
-        where = f"{chosen.placement.name}: {chosen.reason}"
-        report = self._report(given, state.stop, state.objective, history, solver, where)
-        return state, report
-
-    def _checkpoint(self, given: Prepared, algorithm: Algorithm, history: History) -> Checkpoint | None:
-        if not self.isSet("checkpointDir"):
-            return None
-        outside = {"placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
-                   "rawPredictionCol", "threshold", "thresholds"}  # fmt: skip
-        told = {p.name: repr(self.getOrDefault(p)) for p in self.params if p.name not in outside and self.isDefined(p)}
-        identity = {"estimator": type(self).__name__, "algorithm": type(algorithm).__name__, **told}
-        identity.update(data_identity(given.dataset))
-        return Checkpoint(
-            given.dataset.context, self.getCheckpointDir(), self.getCheckpointInterval(), identity, history
+        keeping = None
+        if self._column("checkpointDir"):
+            params = {p.name: repr(self.getOrDefault(p)) for p in self.params if self.isDefined(p)}
+            decisive = {name: value for name, value in params.items() if name not in INDIFFERENT}
+            identity = {"estimator": type(self).__name__, **decisive}
+            keeping = Keeping(self.getCheckpointDir(), self.getCheckpointInterval(), identity)
+        run = Run(
+            choice.choose(self.getPlacement(), given.dataset),
+            patience=self._value("patience") or 1,
+            callback=self._on_round,
+            progress=self.getProgress(),
+            keeping=keeping,
         )
+        return run.fit(algorithm, problem, start, given, solver)
 
     def _report(
         self, given: Prepared, stop: Stop, objective: float, history: History, solver: str = "", placement: str = ""
@@ -328,11 +232,6 @@ def _fit_shared(estimator: BlockEstimator, dataset: DataFrame | Dataset, shared:
 
     with shared.use(estimator._reads(), prepare) as given:
         return estimator._train(given)
-
-
-def inverse_of(std: np.ndarray) -> np.ndarray:
-    """``1 / std``, and 0 for constant features."""
-    return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
 
 
 def spark_params(names: Iterable[str], ignored: Iterable[str] = ()) -> dict[str, str]:

@@ -21,6 +21,7 @@ ROOMS = [
     {"__init__"},
     {"builder", "daemon"},
     {"classification", "regression"},
+    {"linear"},
     {"estimator"},
     {"fit", "model"},
     {"params", "persist", "saving"},

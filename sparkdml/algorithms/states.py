@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 #: Where the classes of a state may come from.
-_HOMES = ("sparkdml.algorithms.", "sparkdml.core", "sparkdml.report.history")
+_HOMES = ("sparkdml.algorithms.", "sparkdml.core", "sparkdml.report.history", "sparkdml.fit.validation")
 
 
 def pack(state: Any) -> bytes:

@@ -11,8 +11,9 @@ from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
 from sparkdml.algorithms import OWLQN
-from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, spark_params
+from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Hinge
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasValidation
@@ -32,7 +33,7 @@ class LinearSVCModel(TrainedModel, spark.LinearSVCModel):
 
 
 class LinearSVC(
-    BlockEstimator,
+    LinearEstimator,
     HasClassWeight,
     HasValidation,
     spark._LinearSVCParams,

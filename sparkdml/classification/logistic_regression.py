@@ -17,8 +17,9 @@ from sparkdml.algorithms import LBFGS, OWLQN, Algorithm, Newton, Problem, Projec
 from sparkdml.algorithms.preconditioner import gram_pays, newton_pays
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
-from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, spark_params
+from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasValidation
@@ -46,7 +47,7 @@ class LogisticRegressionModel(TrainedModel, spark.LogisticRegressionModel):
 
 
 class LogisticRegression(
-    BlockEstimator,
+    LinearEstimator,
     HasClassWeight,
     HasValidation,
     HasSolver,

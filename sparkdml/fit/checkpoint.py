@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
 from typing import TYPE_CHECKING, Any
 
 from sparkdml.algorithms.base import State
 from sparkdml.algorithms.states import pack, unpack
 from sparkdml.data.dataset import Dataset
+from sparkdml.fit.validation import EarlyStopping
 from sparkdml.report.history import History, Round
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+logger = logging.getLogger(__name__)
+
 FORMAT = 1
 NAME = "sparkdml-fit.npz"
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """Where a fit was: the state, and the rounds that led to it."""
-
-    state: Any
-    history: History
 
 
 class Checkpoint:
     """Writes the state into a directory every ``interval`` rounds; any file system that Spark reaches will do.
 
-    ``identity`` says what is being fitted (parameters, data); a state of another fit is refused.
+    ``identity`` says what is being fitted (parameters, data); a state of another fit is refused. ``history`` and
+    ``stopping`` are the running fit's: they are written with the state, and restored with it.
     """
 
     def __init__(
-        self, sc: SparkContext, directory: str, interval: int, identity: dict[str, str], history: History
+        self,
+        sc: SparkContext,
+        directory: str,
+        interval: int,
+        identity: dict[str, str],
+        history: History,
+        stopping: EarlyStopping | None = None,
     ) -> None:
         self._file = _File(sc, directory)
-        self._interval, self._identity, self._history = interval, identity, history
+        self._interval, self._identity = interval, identity
+        self._history, self._stopping = history, stopping
 
-    def resume(self) -> Resumed | None:
-        """What an earlier, interrupted fit left, or None."""
+    def resume(self, start: Any) -> Any:
+        """The state that an earlier, interrupted fit left, or else ``start``."""
         data = self._file.read()
         if data is None:
-            return None
+            return start
         content = unpack(data)
         if content["format"] != FORMAT:
             raise ValueError(
@@ -55,7 +58,11 @@ class Checkpoint:
             raise ValueError(
                 f"{self._file} is of another fit ({told}); remove it, or give this fit a checkpointDir of its own"
             )
-        return Resumed(content["state"], History(content["rounds"]))
+        self._history.rounds[:] = content["rounds"]
+        if self._stopping is not None:
+            self._stopping.memory = content["stopping"]
+        logger.info("going on after round %d, which %s holds", len(self._history.rounds) - 1, self._file)
+        return content["state"]
 
     def __call__(self, entry: Round, state: State) -> None:
         if state.stop is None and (entry.round + 1) % self._interval == 0:
@@ -64,6 +71,7 @@ class Checkpoint:
                 "identity": self._identity,
                 "state": state,
                 "rounds": self._history.rounds,
+                "stopping": self._stopping.memory if self._stopping else None,
             }
             self._file.write(pack(content))
 

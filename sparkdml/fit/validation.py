@@ -36,6 +36,17 @@ class MeanLoss(Algorithm):
         raise NotImplementedError("it only evaluates")
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What early stopping knows so far: the best loss, the state it belongs to, and the loss at each iteration."""
+
+    iteration: int = -1
+    since_best: int = 0
+    best: float = math.inf
+    state: Any = None
+    losses: tuple[tuple[int, float], ...] = ()
+
+
 class EarlyStopping:
     """Watches the mean loss (without penalty) of validation rows at every accepted point.
 
@@ -45,31 +56,29 @@ class EarlyStopping:
 
     def __init__(self, ask: Exchange, patience: int) -> None:
         self._ask, self._patience = ask, patience
-        self._iteration = -1
-        self._since_best = 0
-        self.best = math.inf
-        self._state: State | None = None
-        self._losses: dict[int, float] = {}
+        self.memory = Memory()
 
     def __call__(self, entry: Round, state: State) -> Stop | None:
-        if state.iteration == self._iteration:
+        known = self.memory
+        if state.iteration == known.iteration:
             return None
-        self._iteration = state.iteration
         update = self._ask(state.best, entry.round).update
         loss = float(update["loss"]) / float(update["weight"])
-        self._losses[state.iteration] = loss
-        if loss < self.best:
-            self.best, self._state, self._since_best = loss, state, 0
+        known = replace(known, iteration=state.iteration, losses=(*known.losses, (state.iteration, loss)))
+        if loss < known.best:
+            self.memory = replace(known, best=loss, state=state, since_best=0)
             return None
-        self._since_best += 1
-        if self._since_best < self._patience:
+        self.memory = replace(known, since_best=known.since_best + 1)
+        if self.memory.since_best < self._patience:
             return None
-        return Stop("validation", f"no better validation loss than {self.best:.6g} for {self._patience} iterations")
+        return Stop("validation", f"no better validation loss than {known.best:.6g} for {self._patience} iterations")
 
     def best_of(self, final: State) -> State:
         """The state with the lowest validation loss, with the final one's reason to stop."""
-        return final if self._state is None else replace(self._state, stop=final.stop)  # type: ignore[type-var]
+        best = self.memory.state
+        return final if best is None else replace(best, stop=final.stop)
 
     def annotate(self, rounds: list[Round]) -> list[Round]:
         """The rounds with the validation loss at each one's best point."""
-        return [replace(entry, validation=self._losses.get(entry.iteration, math.nan)) for entry in rounds]
+        losses = dict(self.memory.losses)
+        return [replace(entry, validation=losses.get(entry.iteration, math.nan)) for entry in rounds]

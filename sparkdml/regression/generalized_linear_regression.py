@@ -13,9 +13,10 @@ from pyspark.ml.util import JavaMLReader
 from sparkdml import persist
 from sparkdml.algorithms import IRLS
 from sparkdml.data.reader import BadInputError
-from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, spark_params
+from sparkdml.estimator import spark_params
 from sparkdml.families import FamilyAndLink, family_and_link
 from sparkdml.fit.prepared import Prepared
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Squared
 from sparkdml.model import TrainedModel
 from sparkdml.penalties import L2
@@ -34,7 +35,7 @@ class GeneralizedLinearRegressionModel(TrainedModel, spark.GeneralizedLinearRegr
 
 
 class GeneralizedLinearRegression(
-    BlockEstimator,
+    LinearEstimator,
     spark._GeneralizedLinearRegressionParams,
     spark.Regressor,
 ):

@@ -16,8 +16,9 @@ from sparkdml import persist
 from sparkdml.algorithms import LBFGS, OWLQN, NormalEquations, Problem
 from sparkdml.algorithms.preconditioner import gram_pays
 from sparkdml.core import Stop
-from sparkdml.estimator import LINEAR_RANGES, BlockEstimator, inverse_of, spark_params
+from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator, inverse_of
 from sparkdml.losses import Huber, Squared
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasValidation
@@ -42,7 +43,7 @@ class LinearRegressionModel(TrainedModel, spark.LinearRegressionModel):
 
 
 class LinearRegression(
-    BlockEstimator,
+    LinearEstimator,
     HasValidation,
     spark._LinearRegressionParams,
     spark.Regressor,

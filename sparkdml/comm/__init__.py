@@ -1,0 +1,1 @@
+"""How updates travel between workers and the parameter side."""
