@@ -14,7 +14,8 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 
 import sparkdml
 from sparkdml.algorithms import LBFGS
-from sparkdml.classification import LogisticRegression, starting_point
+from sparkdml.classification import LogisticRegression
+from sparkdml.classification.logistic_regression import starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
 from sparkdml.placement import Broadcast

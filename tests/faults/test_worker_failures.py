@@ -16,7 +16,8 @@ from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from sparkdml.algorithms import LBFGS
-from sparkdml.classification import LogisticRegression, starting_point
+from sparkdml.classification import LogisticRegression
+from sparkdml.classification.logistic_regression import starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
 from sparkdml.placement import PLACEMENTS

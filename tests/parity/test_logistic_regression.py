@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from frames import make_frame, make_rows
 from objective import logistic_objective
 from pyspark.ml import classification as stock
-from pyspark.ml.linalg import Vectors
-from pyspark.sql.types import DoubleType, StructField, StructType
 
 from sparkdml import classification as ours
 
 pytestmark = pytest.mark.slow
 EXACT = {"tol": 1e-13, "maxIter": 1000}
-
-
-def make_rows(classes: int, seed: int = 3, rows: int = 300, features: int = 6):
-    """Features of unlike scales and offsets, with zeros, and labels that no hyperplane separates."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((rows, features)) * np.logspace(-1, 1, features)
-    X[:, 3] += 2.0
-    X[rng.random(X.shape) < 0.3] = 0.0
-    scores = (X / np.logspace(-1, 1, features)) @ rng.standard_normal((features, classes))
-    y = (scores + rng.gumbel(size=scores.shape) * 1.5).argmax(axis=1).astype(float)
-    w = rng.integers(0, 4, rows).astype(float)
-    return X, y, w
-
-
-def make_frame(spark, X, y, w, form: str, partitions: int = 3):
-    def vector(i: int, row: np.ndarray):
-        dense = form == "dense" or (form == "mixed" and i % 2)
-        stored = np.flatnonzero(row)
-        return Vectors.dense(row) if dense else Vectors.sparse(len(row), stored, row[stored])
-
-    from pyspark.ml.linalg import VectorUDT
-
-    fields = [
-        StructField("features", VectorUDT()),
-        StructField("label", DoubleType()),
-        StructField("weight", DoubleType()),
-    ]
-    rows = [(vector(i, X[i]), float(y[i]), float(w[i])) for i in range(len(y))]
-    return spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), StructType(fields))
 
 
 def compare(frame, X, y, w, params):
