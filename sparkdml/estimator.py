@@ -20,7 +20,7 @@ from sparkdml.fit.prepared import Fits, Prepared, Shared
 from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
 from sparkdml.fit.running import Keeping, Run
 from sparkdml.fit.watch import Callback
-from sparkdml.model import TrainedModel
+from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
 from sparkdml.placement import choice
 from sparkdml.report.fit_report import FitReport, fit_report
@@ -208,8 +208,14 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         """``model`` with this estimator's parameters, its report, and the way to its summary."""
         model._resetUid(self.uid)
         model.report = report
-        model._summarise = summarise if given.frame is not None else None
-        return self._copyValues(model)
+        self._copyValues(model)
+        java_model: Any = model._java_obj
+        for param in model.params:
+            if model.isSet(param):  # predict and evaluate, unlike transform, do not tell the JVM's model
+                java_model.set(model._make_java_param_pair(param, model.getOrDefault(param)))
+        if summarise is not None and given.frame is not None:
+            model._summarise = partial(summarise, as_it_is(model))
+        return model
 
     def _vector_frame(self, frame: DataFrame | None) -> DataFrame:
         """``frame`` with the features as one column of vectors, which is what Spark's models score."""

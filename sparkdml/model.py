@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,8 +15,8 @@ from pyspark.ml.wrapper import JavaModel
 from sparkdml.report.fit_report import FitReport
 from sparkdml.report.history import history_table
 
-#: From a model to Spark's training summary in the JVM.
-Summarise = Callable[[Any], Any]
+#: Spark's training summary in the JVM.
+Summarise = Callable[[], Any]
 
 
 class TrainedModel(JavaModel):
@@ -41,7 +42,7 @@ class TrainedModel(JavaModel):
     def _summary(self, stock: Callable[[Any], Any]) -> Any:
         """What ``stock`` finds, once the summary is there."""
         if self._summarise is not None:
-            jvm_summary, self._summarise = self._summarise(self), None
+            jvm_summary, self._summarise = self._summarise(), None
             jvm = SparkContext._jvm
             assert jvm is not None
             java_model: Any = self._java_obj
@@ -51,6 +52,14 @@ class TrainedModel(JavaModel):
             found.__class__ = _with_history(type(found))  # type: ignore[arg-type]
             found.report = self.report
         return found
+
+
+def as_it_is(model: Any) -> Any:
+    """A copy that later settings of ``model`` do not reach: a training summary is of the model that was trained."""
+    now = copy.copy(model)
+    now._paramMap, now._summarise = dict(model._paramMap), None
+    now._java_obj = model._java_obj.copy(model._empty_java_param_map())
+    return now
 
 
 def with_output_columns(model: Any, names: Sequence[str]) -> tuple[Any, list[str]]:

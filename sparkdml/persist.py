@@ -93,6 +93,8 @@ def generalized_linear_regression_summary(
     frame: DataFrame, java_model: Any, inverse_diagonal: np.ndarray, iterations: int, solver: str
 ) -> Any:
     """Spark's training summary over the rows of ``frame``; ``java_model`` has its parameters set."""
+    # with an offset, nullDeviance fits the model of the intercept alone: by the model's parent
+    java_model.setParent(JavaWrapper._new_java_obj(_REGRESSION + "GeneralizedLinearRegression", java_model.uid()))
     name = _REGRESSION + "GeneralizedLinearRegressionTrainingSummary"
     return JavaWrapper._new_java_obj(name, frame._jdf, java_model, _doubles(inverse_diagonal), iterations, solver)
 

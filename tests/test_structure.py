@@ -113,8 +113,8 @@ def run_python(code: str, *options: str) -> str:
 
 @pytest.mark.parametrize("room", [room for room in WITHOUT_SPARK if (PACKAGE / room).is_dir()])
 def test_kernels_losses_and_algorithms_load_without_spark(room: str) -> None:
-    names = [path.stem for path in (PACKAGE / room).glob("*.py") if path.stem != "__init__"]
-    modules = ", ".join(f"sparkdml.{room}.{name}" for name in names)
+    files = [path for path in (PACKAGE / room).rglob("*.py") if path.stem != "__init__"]
+    modules = ", ".join(".".join(("sparkdml", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in files)
     loaded = run_python(f"import sys, {modules}; print('pyspark' in sys.modules, 'py4j' in sys.modules)")
     assert loaded.split() == ["False", "False"]
 

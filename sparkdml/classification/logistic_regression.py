@@ -158,6 +158,9 @@ class LogisticRegression(
             raise ValueError(f"solver='{self.getSolver()}' is not known; it can be {', '.join(SOLVERS)}")
         if self.getSolver() == "newton" and (lasso or self._bounded):
             raise ValueError("solver='newton' takes no L1 penalty and no bounds; use solver='auto'")
+        thresholds = self._column("thresholds") or [1.0]
+        if min(thresholds) < 0.0 or thresholds.count(0.0) > 1:
+            raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
 
     @property
     def _bounded(self) -> bool:
@@ -197,6 +200,8 @@ class LogisticRegression(
         if problem.penalty.l1() is not None:
             return "owl-qn: L1 penalty", OWLQN(*limits)
         if self.getSolver() == "newton":
+            if problem.loss.outputs > 1:
+                raise ValueError("solver='newton' is for binomial models only; use solver='auto' or 'l-bfgs'")
             return "newton: asked for", Newton(*limits)
         cost = self._cost(dataset)
         gram = gram_pays(*cost)

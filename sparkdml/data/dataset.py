@@ -200,11 +200,12 @@ class Dataset:
                     missing.append(handle.partition)
             if not missing:
                 return opened
-            self.rebuild(missing)
-            self._meet_again()
+            self.restore(missing)
         raise FilesVanishError
 
-    def _meet_again(self) -> None:
+    def restore(self, partitions: Iterable[int]) -> None:
+        """Build lost partitions again, now, and check that they have the rows that they had."""
+        self.rebuild(partitions)
         handles = self.rdd().collect()
         self.confirm({handle.partition: Sighting(handle.digest, handle.homes) for handle in handles})
         self.handles = tuple(sorted(handles, key=lambda handle: handle.partition))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkdml.data.dataset import Dataset
+from sparkdml.placement.allreduce import AllReduce
 from sparkdml.placement.base import Placement
 from sparkdml.placement.broadcast import Broadcast
 from sparkdml.placement.local import Local
 
 #: Placements by the name that the ``placement`` parameter takes, next to ``auto``.
-PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast, "local": Local}
+PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast, "local": Local, "allreduce": AllReduce}
 
 
 @dataclass(frozen=True)

@@ -129,18 +129,17 @@ class LinearRegression(
             raise ValueError("validationIndicatorCol needs rounds, and solver='normal' has one; use solver='l-bfgs'")
 
     def _train(self, given: Prepared) -> LinearRegressionModel:
-        if self.getLoss() == "huber":
-            return self._train_huber(given)
         statistics = given.dataset.statistics
         mean = statistics.label_mean
-        if statistics.label_m2 == 0.0:
-            if self.getFitIntercept() or mean == 0.0:
-                return self._constant_model(given, mean)
-            if self.getRegParam() > 0.0:
-                raise ValueError(
-                    f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
-                    f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
-                )
+        if statistics.label_m2 == 0.0 and (self.getFitIntercept() or mean == 0.0):
+            return self._constant_model(given, mean)
+        if self.getLoss() == "huber":
+            return self._train_huber(given)
+        if statistics.label_m2 == 0.0 and self.getRegParam() > 0.0:
+            raise ValueError(
+                f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
+                f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
+            )
         if self._solves_normal_equations(given):
             return self._train_normal(given)
         label_std = statistics.label_std or abs(mean)

@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 def task_slots(sc: SparkContext) -> int:
     """Tasks of one CPU request that the application can run at once, at least 1."""
-    if _setting(sc, "spark.dynamicAllocation.enabled", "false").lower() == "true":
+    if setting(sc, "spark.dynamicAllocation.enabled", "false").lower() == "true":
         # what runs now says little of what may run later
-        executors = _setting(sc, "spark.dynamicAllocation.maxExecutors", "")
-        cores = int(_setting(sc, "spark.executor.cores", "1"))
-        slots = int(executors) * cores // max(int(_setting(sc, "spark.task.cpus", "1")), 1) if executors else UNBOUNDED
+        executors = setting(sc, "spark.dynamicAllocation.maxExecutors", "")
+        cores = int(setting(sc, "spark.executor.cores", "1"))
+        slots = int(executors) * cores // max(int(setting(sc, "spark.task.cpus", "1")), 1) if executors else UNBOUNDED
         return min(max(slots, 1), UNBOUNDED)
     try:
         context = sc._jsc.sc()
@@ -34,6 +34,7 @@ def task_slots(sc: SparkContext) -> int:
     return max(running or sc.defaultParallelism, 1)
 
 
-def _setting(sc: SparkContext, name: str, default: str) -> str:
+def setting(sc: SparkContext, name: str, default: str) -> str:
+    """The application's setting ``name``."""
     # getConf() would copy every setting across, one call each
     return str(sc._jsc.sc().conf().get(name, default))

@@ -93,7 +93,9 @@ def assert_same_bits(found: Any, expected: Any) -> None:
             assert_same_bits(found[key], value)
     elif isinstance(expected, float):  # numpy's come back as Python's
         assert isinstance(found, float)
-        assert np.float64(found).tobytes() == np.float64(expected).tobytes() or (found != found and expected != expected)
+        assert np.float64(found).tobytes() == np.float64(expected).tobytes() or (
+            found != found and expected != expected
+        )
     else:
         assert type(found) is type(expected)
         assert found == expected

@@ -9,7 +9,7 @@ import numpy as np
 
 from sparkdml.comm.codecs.packet import Packet, Parts
 
-__all__ = ["Codec", "Packet", "Parts", "Seed", "check_finite", "generator_key", "relative_norms"]
+__all__ = ["Codec", "Packet", "Parts", "Seed", "check_finite", "relative_norms", "seed_sequence"]
 
 #: A non-negative whole number, or several, such as (seed of the fit, worker, clock): any difference gives other draws.
 Seed = int | Sequence[int]
@@ -23,6 +23,9 @@ class Codec(ABC):
 
     #: Whether every bit comes back. Those codecs carry NaN and infinities too; the others refuse them.
     lossless: bool = False
+
+    #: Whether the ``previous`` packet is of use to it.
+    warm_starts: bool = False
 
     @property
     @abstractmethod
@@ -57,8 +60,9 @@ class Codec(ABC):
         """``array`` as a packet; raises ValueError, naming the entry, for NaN or infinity unless lossless.
 
         ``seed`` decides all that is random. ``previous`` is the packet that this codec made last for the same
-        quantity; codecs that improve on an earlier guess start from it.
+        quantity, from which codecs with ``warm_starts`` set out.
         """
+        assert previous is None or previous.codec == self.name
         array = np.ascontiguousarray(array, np.float64).reshape(np.shape(array))
         if not self.lossless:
             check_finite(array, f"what codec {self.name} encodes")
@@ -75,7 +79,7 @@ class Codec(ABC):
         try:
             return self.expand(packet.parts, packet.shape).reshape(packet.shape)
         except (KeyError, IndexError, ValueError) as error:
-            raise ValueError(f"the parts of this {self.name} packet do not fit shape {packet.shape}: {error}") from error
+            raise ValueError(f"a {self.name} packet's parts do not fit its shape {packet.shape}: {error}") from error
 
 
 def check_finite(array: np.ndarray, what: str) -> None:
@@ -87,9 +91,10 @@ def check_finite(array: np.ndarray, what: str) -> None:
     raise ValueError(f"{what} must be finite, and entry {place} of shape {array.shape} is {array[place]}")
 
 
-def generator_key(seed: Seed) -> np.uint64:
-    """64 well mixed bits of ``seed``."""
-    return np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+def seed_sequence(seed: Seed) -> np.random.SeedSequence:
+    """``seed`` for numpy's generators. Its length is part of it: numpy takes (7,) and (7, 0) for the same."""
+    numbers = [seed] if isinstance(seed, (int, np.integer)) else list(seed)
+    return np.random.SeedSequence([len(numbers), *numbers])
 
 
 def relative_norms(array: np.ndarray) -> tuple[float, float, float]:
@@ -99,7 +104,9 @@ def relative_norms(array: np.ndarray) -> tuple[float, float, float]:
     if largest == 0.0:
         return 0.0, 0.0, 0.0
     magnitudes /= largest
-    return largest, float(magnitudes.sum()), float(magnitudes @ magnitudes)
+    total = float(magnitudes.sum())
+    # not by a dot product: waking the threads of BLAS for it can take longer than the sum
+    return largest, total, float(np.square(magnitudes, out=magnitudes).sum())
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -85,25 +85,25 @@ class BFloat16(Half):
 
 @compiled()
 def _round(values, fraction, bias, out):
-    """float64 to 16 bits in one rounding; without branches, so that it is vectorised.
+    """float64 to 16 bits in one rounding. Without branches and with integers only, so that it is vectorised.
 
     Normal results: adding just under half of the last kept place, plus its lowest bit, rounds to even and carries into
-    the exponent by itself. Subnormal ones: a sum with a number whose last place is theirs is rounded by the hardware.
+    the exponent by itself. Subnormal ones: adding a number whose last place is theirs makes the hardware round.
     """
-    shift = np.uint64(52 - fraction)
     one = np.uint64(1)
+    shift = np.uint64(52 - fraction)
     rebias = np.uint64(1023 - bias) << np.uint64(52)
     half = (one << (shift - one)) - one
-    infinity = np.uint64(2 * bias + 1) << np.uint64(fraction)
-    smallest_normal = 2.0 ** (1 - bias)
-    aligner = np.float64(2.0 ** (1 - bias - fraction + 52))
-    bits = values.view(np.uint64)
+    largest = (np.uint64(2 * bias + 1) << np.uint64(fraction)) - one
+    smallest_normal = np.float64(2.0 ** (1 - bias)).view(np.uint64)
+    aligner = 2.0 ** (1 - bias - fraction + 52)
+    aligner_bits = np.float64(aligner).view(np.uint64)
     for i in range(values.shape[0]):
-        magnitude = abs(values[i])
-        sign = (bits[i] >> np.uint64(63)) << np.uint64(15)
-        whole = (bits[i] & np.uint64(0x7FFFFFFFFFFFFFFF)) - rebias
+        bits = np.float64(values[i]).view(np.uint64)
+        magnitude = bits & np.uint64(0x7FFFFFFFFFFFFFFF)
+        whole = magnitude - rebias
         normal = (whole + half + ((whole >> shift) & one)) >> shift
-        # multiples of the smallest subnormal number, as the aligner's last place is that number
-        small = np.uint64(np.int64((magnitude + aligner - aligner) * (2.0 ** (bias + fraction - 1))))
-        result = small if magnitude < smallest_normal else min(normal, infinity - one)
-        out[i] = np.uint16(result | sign)
+        normal = normal if normal < largest else largest
+        small = np.float64(np.uint64(magnitude).view(np.float64) + aligner).view(np.uint64) - aligner_bits
+        result = small if magnitude < smallest_normal else normal
+        out[i] = np.uint16(result | ((bits >> np.uint64(63)) << np.uint64(15)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparkdml.comm.codecs.base import Codec, Packet, Parts, Seed, generator_key
+from sparkdml.comm.codecs.base import Codec, Packet, Parts, Seed, seed_sequence
 from sparkdml.resources.compiled import compiled
 
 #: Entries that share a scale.
@@ -37,7 +37,8 @@ class Int8(Codec):
     def compress(self, array: np.ndarray, seed: Seed, previous: Packet | None) -> Parts:
         codes, largest = np.empty(array.size, np.int8), np.empty(-(-array.size // BLOCK))
         if self.stochastic:
-            _quantize_stochastic(array.reshape(-1), generator_key(seed), codes, largest)
+            key = seed_sequence(seed).generate_state(1, np.uint64)[0]
+            _quantize_stochastic(array.reshape(-1), key, codes, largest)
         else:
             _quantize(array.reshape(-1), codes, largest)
         return {"codes": codes, "largest": largest}
@@ -55,12 +56,14 @@ class Int8(Codec):
         return step * math.sqrt(max(min(array.size, BLOCK) - 1, 0)) / _LEVELS
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled()
 def _largest_magnitude(values, start, stop):
-    largest = 0.0
+    """Compared as integers, which order as the magnitudes do: the compiler vectorises that."""
+    largest = np.uint64(0)
     for i in range(start, stop):
-        largest = max(largest, abs(values[i]))
-    return largest
+        magnitude = np.float64(values[i]).view(np.uint64) & np.uint64(0x7FFFFFFFFFFFFFFF)
+        largest = magnitude if magnitude > largest else largest
+    return np.uint64(largest).view(np.float64)
 
 
 @compiled()

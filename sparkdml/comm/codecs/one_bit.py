@@ -32,13 +32,37 @@ class OneBit(Codec):
 
     def compress(self, array: np.ndarray, seed: Seed, previous: Packet | None) -> Parts:
         values = array.reshape(-1)
-        limit = max(values.max(initial=0.0), -values.min(initial=0.0))
+        limit = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
         scale = _DOWN if limit > _HUGE else 1.0
-        positives, above, below = _sums(values, scale)
-        upper = above / max(positives, 1) / scale if scale == 1.0 else min(above / max(positives, 1), limit * scale)
-        return {}
+        count, above, below = _sums(values, scale)
+        return {
+            "positive": min(above / max(count, 1), limit * scale) / scale,
+            "other": -min(below / max(values.size - count, 1), limit * scale) / scale,
+            "signs": np.packbits(values > 0.0),
+        }
 
     def expand(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
-        size = math.prod(shape)
-        table = np.where(_BITS, parts["positive"], parts["negative"])
-        return table.take(parts["signs"], axis=0).reshape(-1)[:size]
+        size, signs = math.prod(shape), np.asarray(parts["signs"])
+        if signs.size != -(-size // 8):
+            raise ValueError(f"{size} entries have {signs.size} bytes of signs")
+        table = np.where(_BITS, parts["positive"], parts["other"])
+        return table.take(signs, axis=0).reshape(-1)[:size]
+
+    def error_bound(self, array: np.ndarray) -> float:
+        _, total, squares = relative_norms(array)
+        return math.sqrt(max(1.0 - total**2 / (array.size * squares), 0.0)) if squares else 0.0
+
+
+@compiled(fastmath={"reassoc", "contract", "nsz", "nnan"})
+def _sums(values, scale):
+    """How many entries are positive, their sum, and the sum of the magnitudes of the others, both times ``scale``.
+
+    The count is a float64, so that all three sums share vector registers of one kind.
+    """
+    count = above = below = 0.0
+    for i in range(values.shape[0]):
+        x = values[i] * scale
+        count += 1.0 if x > 0.0 else 0.0
+        above += x if x > 0.0 else 0.0
+        below -= 0.0 if x > 0.0 else x
+    return count, above, below

@@ -90,7 +90,7 @@ class Packet:
     def _arrays(self) -> Iterator[bytes | memoryview]:
         for value in self.parts.values():
             if isinstance(value, np.ndarray):
-                yield memoryview(np.ascontiguousarray(value, value.dtype.newbyteorder("<"))).cast("B")
+                yield np.ascontiguousarray(value, value.dtype.newbyteorder("<")).view(np.uint8).data
                 yield bytes(_aligned(value.nbytes) - value.nbytes)
 
 
@@ -106,6 +106,7 @@ def _describe(name: str, value: np.ndarray | int | float) -> bytes:
     elif isinstance(value, int):
         kind, eight = KINDS.index(int), struct.pack("<q", value)
     else:
+        assert isinstance(value, float), f"part '{name}' is a {type(value).__name__}"
         kind, eight = KINDS.index(float), struct.pack("<d", value)
     return _PART.pack(len(name.encode()), kind, eight) + name.encode()
 
@@ -158,7 +159,7 @@ def _look(data: memoryview, at: int, kind: type, count: int) -> np.ndarray:
     stored = np.dtype(kind).newbyteorder("<")
     if at + count * stored.itemsize > len(data):
         raise ValueError(f"an array of {count} {stored.name} starts at byte {at}")
-    array = np.frombuffer(data, stored, count, at).astype(kind, copy=False)
+    array: np.ndarray = np.frombuffer(data, stored, count, at).astype(kind, copy=False)
     if not array.flags.aligned:
         array = array.copy()
     array.flags.writeable = False
