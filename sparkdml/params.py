@@ -54,8 +54,8 @@ class HasPlacement(Params):
     placement: Param[str] = Param(
         Params._dummy(),
         "placement",
-        "where the model's parameters live while training: auto, broadcast (on the driver, sent out each round) or "
-        "local (in the driver, which computes too; Spark's local mode)",
+        "where the model's parameters live while training: auto, broadcast (on the driver, sent out each round), "
+        "local (in the driver, which computes too; Spark's local mode) or allreduce (in every worker)",
         typeConverter=TypeConverters.toString,
     )
 
