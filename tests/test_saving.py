@@ -274,7 +274,9 @@ def test_a_pipeline_of_javas_stages_and_ours_saves_and_loads(spark, make_frame, 
     model.save(str(tmp_path / "model"))
     again = PipelineModel.load(str(tmp_path / "model"))
     assert [type(stage).__module__.split(".")[0] for stage in again.stages] == ["pyspark"] * 3
-    assert again.transform(frame).select("probability").collect() == model.transform(frame).select("probability").collect()
+    assert (
+        again.transform(frame).select("probability").collect() == model.transform(frame).select("probability").collect()
+    )
 
 
 @pytest.mark.slow

@@ -49,9 +49,9 @@ class Data:
 
 
 @contextmanager
-def cached(spark, X, y, w, form: str = "mixed") -> Iterator[Data]:
+def cached(spark, X, y, w, form: str = "mixed", partitions: int = 2) -> Iterator[Data]:
     """The rows, and a frame of them that many fits read without making it again."""
-    frame = make_frame(spark, X, y, w, form).cache()
+    frame = make_frame(spark, X, y, w, form, partitions).cache()
     yield Data(X, y, w, frame)
     frame.unpersist()
 
