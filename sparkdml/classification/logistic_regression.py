@@ -226,24 +226,35 @@ class LogisticRegression(
 
     def _bounds(self, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds in the problem's coordinates."""
-        shape = (problem.loss.outputs, problem.features)
-        std = problem.scaling.std
+        classes, std = problem.loss.outputs, problem.scaling.std
+        # a constant feature keeps coefficient 0, whatever its bounds
+        sides = [
+            np.multiply(side.T, std, where=std > 0, out=np.zeros((problem.features, classes))).ravel()
+            for side in self._given_bounds("BoundsOnCoefficients", (classes, problem.features))
+        ]
+        if problem.fit_intercept:
+            given = self._given_bounds("BoundsOnIntercepts", (classes,))
+            sides = [np.concatenate(pair) for pair in zip(sides, given, strict=True)]
+        return sides[0], sides[1]
+
+    def _given_bounds(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """What the user gave as lower and upper ``name``; infinite where nothing was given."""
         sides = []
         for prefix, infinity in (("lower", -math.inf), ("upper", math.inf)):
-            matrix, vector = self._column(f"{prefix}BoundsOnCoefficients"), self._column(f"{prefix}BoundsOnIntercepts")
-            coefficients = np.full(shape, infinity)
-            if matrix is not None:
-                coefficients = _shaped(f"{prefix}BoundsOnCoefficients", matrix.toArray(), shape)
-            # a constant feature keeps coefficient 0, whatever its bounds
-            scaled = np.where(std > 0, np.multiply(coefficients.T, std, where=std > 0, out=np.zeros(shape[::-1])), 0.0)
-            parts = [scaled.ravel()]
-            if problem.fit_intercept:
-                intercepts = np.full(shape[0], infinity)
-                if vector is not None:
-                    intercepts = _shaped(f"{prefix}BoundsOnIntercepts", vector.toArray(), shape[:1])
-                parts.append(intercepts)
-            sides.append(np.concatenate(parts))
-        return sides[0], sides[1]
+            value = self._column(prefix + name)
+            given = np.full(shape, infinity) if value is None else np.asarray(value.toArray())
+            if given.shape != shape:
+                raise ValueError(
+                    f"{prefix}{name} has shape {given.shape}, but the data need {shape}; give one bound for each"
+                )
+            sides.append(given)
+        lower, upper = sides
+        if (lower > upper).any():
+            at = tuple(int(i) for i in np.argwhere(lower > upper)[0])
+            raise ValueError(
+                f"lower{name}{list(at)} is {lower[at]:g}, above upper{name}{list(at)}, which is {upper[at]:g}"
+            )
+        return lower, upper
 
     def _class_weights(self, dataset: Dataset) -> np.ndarray:
         """Weight of every class; the label column's metadata may name classes that have no row."""
@@ -298,12 +309,6 @@ class LogisticRegression(
             return persist.logistic_regression_summary(predictions, [*names, *columns], objectives, classes <= 2)
 
         return self._finished(LogisticRegressionModel(java_model), report, given, summarise)
-
-
-def _shaped(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    if values.shape != shape:
-        raise ValueError(f"{name} has shape {values.shape}, but the data need {shape}; give one bound for each")
-    return values
 
 
 def starting_point(problem: Problem, histogram: np.ndarray) -> np.ndarray:
