@@ -28,7 +28,7 @@ ITERATED: dict[str, tuple[str, dict[str, Any], int]] = {
     "l-bfgs-multinomial": ("LogisticRegression", {"regParam": 0.01, "tol": 1e-10}, 3),
     "newton": ("LogisticRegression", {"regParam": 0.001, "solver": "newton", "tol": 1e-12}, 2),
     "owl-qn": ("LogisticRegression", {"regParam": 0.01, "elasticNetParam": 0.3, "tol": 1e-10}, 2),
-    "svc": ("LinearSVC", {"regParam": 0.05, "tol": 1e-4}, 2),
+    "svc": ("LinearSVC", {"regParam": 0.05, "maxIter": 12}, 2),
     "linear-l-bfgs": ("LinearRegression", {"regParam": 0.01, "solver": "l-bfgs", "tol": 1e-12}, 0),
     "linear-owl-qn": (
         "LinearRegression",

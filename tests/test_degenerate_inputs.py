@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sparkdml.classification import LinearSVC, LogisticRegression
 from sparkdml.regression import GeneralizedLinearRegression, LinearRegression
 
+pytestmark = pytest.mark.slow
 PENALISED = {"regParam": 0.1}
 #: Every solver of every estimator, all of which can train on labels 0 and 1.
 ESTIMATORS = {

@@ -185,7 +185,8 @@ class LinearRegression(
         statistics = given.dataset.statistics
         problem = self._problem(given.dataset, Huber(self.getEpsilon()))
         start = self._start(problem, statistics.label_mean)
-        start[-1] = math.log(statistics.label_std) if statistics.label_std > 0.0 else 0.0
+        scale = getattr(self._initial_model, "scale", statistics.label_std)
+        start[-1] = math.log(scale) if scale > 0.0 else 0.0
         state, report = self._run(LBFGS(self.getMaxIter(), self.getTol()), problem, start, given, "l-bfgs: huber")
         coefficients, intercepts = problem.to_raw(state.best)
         scale = math.exp(state.best[-1])

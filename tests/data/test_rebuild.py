@@ -17,7 +17,11 @@ from sparkdml.data.dataset import InputChangedError
 from sparkdml.losses import Softmax
 from sparkdml.penalties import L2
 
-every_placement = pytest.mark.parametrize("placement", PLACEMENTS)
+#: A gang of workers takes seconds to come together.
+SLOW = ("allreduce",)
+every_placement = pytest.mark.parametrize(
+    "placement", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PLACEMENTS]
+)
 SCHEMA = T.StructType([T.StructField("x", T.DoubleType()), T.StructField("label", T.IntegerType())])
 
 
