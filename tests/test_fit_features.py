@@ -418,9 +418,8 @@ def test_fits_with_several_maps_keep_their_checkpoints_apart(frames, tmp_path) -
 
 
 @pytest.mark.slow
-@both_placements
-def test_a_driver_that_is_killed_leaves_a_fit_that_another_finishes(frames, tmp_path, placement) -> None:
-    directory = tmp_path / "kept"
+def test_a_driver_that_is_killed_leaves_a_fit_that_another_finishes(frames, tmp_path) -> None:
+    directory, placement = tmp_path / "kept", "local"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
     environment["PYSPARK_PYTHON"] = sys.executable
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path / "scratch")
@@ -602,3 +601,10 @@ def test_without_matplotlib_plot_says_what_to_install(frames, monkeypatch) -> No
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"sparkdml\[report\]"):
         summary.plot()
+
+
+def test_generalized_linear_models_take_no_initial_model() -> None:
+    from sparkdml.regression import GeneralizedLinearRegression
+
+    with pytest.raises(ValueError, match="take no initial model"):
+        GeneralizedLinearRegression().setInitialModel(object())

@@ -107,6 +107,12 @@ class GeneralizedLinearRegression(
             raise ValueError(f"solver='{self.getSolver()}' is not known; it can only be irls")
         self._family_and_link()
 
+    def setInitialModel(self, model: Any) -> GeneralizedLinearRegression:
+        """Refused: iteratively reweighted least squares starts from the family's own means, as in Spark."""
+        if model is not None:
+            raise ValueError("generalized linear models take no initial model: they start from the family's means")
+        return self
+
     def _family_and_link(self) -> FamilyAndLink:
         return family_and_link(
             self.getFamily(), self._column("link"), self.getVariancePower(), self._value("linkPower")
