@@ -608,3 +608,17 @@ def test_generalized_linear_models_take_no_initial_model() -> None:
 
     with pytest.raises(ValueError, match="take no initial model"):
         GeneralizedLinearRegression().setInitialModel(object())
+
+
+@pytest.mark.slow
+def test_early_stopping_does_not_wait_for_slots_that_a_gang_holds(spark) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    from sparkdml.classification import LogisticRegression
+
+    data = [(Vectors.dense(float(i % 7), float(i % 3)), float(i % 2), i % 5 == 0) for i in range(60)]
+    frame = spark.createDataFrame(data, ["features", "label", "held"])
+    params = {"validationIndicatorCol": "held", "solver": "l-bfgs", "patience": 1, "tol": 0.0}
+    gang, local = (LogisticRegression(placement=p, **params).fit(frame).report for p in ("allreduce", "local"))
+    assert gang.stop.reason == local.stop.reason
+    assert gang.objective == pytest.approx(local.objective, rel=1e-12)

@@ -17,8 +17,8 @@ from sparkdml.comm.links import PeerError
 from sparkdml.core import Stop
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
-from sparkdml.placement.broadcast import Broadcast
 from sparkdml.placement.gang import Gang, Orders, Outcome
+from sparkdml.placement.local import Local
 from sparkdml.placement.reports import Desk
 from sparkdml.placement.ship import ship
 from sparkdml.report.history import History
@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 MAX_RESTARTS = 3
 #: Rounds between two reports where nobody watches: what a lost worker costs at most.
 REPORT_ROUNDS = 20
-#: Seconds for all workers to start, and to answer one another.
-START_SECONDS, ANSWER_SECONDS = 120.0, 60.0
+#: Seconds for all workers to start, and to answer one another: a lost peer is noticed at once by its connection, so
+#: the latter only bounds how much slower than the others one worker's round, or a callback, may be.
+START_SECONDS, ANSWER_SECONDS = 120.0, 600.0
 
 #: Gangs need all their slots at once, so fits of one application take turns.
 _turn = threading.Lock()
@@ -52,7 +53,8 @@ class AllReduce(Placement):
     must fit each of them. ``advance`` runs alike on all of them, which takes processors of one kind.
 
     The first worker reports to the driver: in every round if somebody watches, else every 20. After a lost worker the
-    job is run again from the latest report, three times at most.
+    job is run again from the latest report, three times at most. Callbacks must not start Spark jobs: the gang holds
+    every slot.
     """
 
     name = "allreduce"
@@ -60,8 +62,17 @@ class AllReduce(Placement):
 
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
-        """Single questions (such as a validation loss) go by a job each."""
-        with Broadcast().exchange(algorithm, problem, dataset) as ask:
+        """Single questions, such as a validation loss, are answered in the driver.
+
+        A gang holds every slot, so a Spark job would wait for it, and it for the job's answer: where the blocks are out
+        of the driver's reach, that is refused.
+        """
+        if not dataset.is_here:
+            raise ValueError(
+                "placement='allreduce' holds all slots, so validation rows on other hosts cannot be asked meanwhile; "
+                "use placement='broadcast' with validationIndicatorCol"
+            )
+        with Local().exchange(algorithm, problem, dataset) as ask:
             yield ask
 
     def train(
