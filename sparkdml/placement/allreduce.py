@@ -177,7 +177,10 @@ class AllReduce(Placement):
             state = report.state
             if on_round is not None and asked is None:
                 asked = on_round(report.rounds[-1], state)
-            desk.answer(asked is not None)
+            try:
+                desk.answer(asked is not None)
+            except PeerError:  # lost while the watchers were told; the job's end will tell
+                return state, asked
 
     def _settle(self, outcome: Outcome, heard: tuple[Any, Stop | None], start: Any) -> Outcome:
         state, asked = heard
