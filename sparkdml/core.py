@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-#: What workers send: named arrays and scalars that add up (a commutative monoid).
-Update = dict[str, "np.ndarray | float"]
+#: What workers send: named arrays, scalars and packets (``comm.codecs``) that add up (a commutative monoid).
+Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,18 @@ class Stop:
     reason: str  # converged | max_iterations | diverged | stalled
     message: str
     remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which round of which worker it is: ``clock`` counts rounds from 0, and ``worker`` is one of ``workers``.
+
+    What is random is drawn from these numbers and a seed, so that a repeated task makes the same draws.
+    """
+
+    clock: int
+    worker: int = 0
+    workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,6 @@ def add_updates(into: Update, other: Update) -> Update:
     return into
 
 
-def payload_bytes(values: Mapping[str, np.ndarray | float]) -> int:
+def payload_bytes(values: Mapping[str, Any]) -> int:
     """Bytes of the numbers themselves, without the envelope they travel in."""
-    return sum(v.nbytes if isinstance(v, np.ndarray) else 8 for v in values.values())
+    return sum(8 if isinstance(v, (float, int)) else v.nbytes for v in values.values())

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
-from sparkdml.algorithms.problem import Problem, Scaling
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import BlockEstimator
 from sparkdml.losses import Loss
 from sparkdml.penalties import L2, ElasticNet, Penalty
 from sparkdml.placement import choice
+from sparkdml.problem import Problem, Scaling
 from sparkdml.resources.slots import task_slots
 
 logger = logging.getLogger(__name__)

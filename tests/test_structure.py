@@ -28,6 +28,7 @@ ROOMS = [
     {"placement"},
     {"algorithms"},
     {"optim"},
+    {"problem"},
     {"server"},
     {"comm"},
     {"data"},

@@ -6,8 +6,8 @@ from sparkdml.algorithms.lbfgs import LBFGS
 from sparkdml.algorithms.newton import Newton
 from sparkdml.algorithms.normal import NormalEquations
 from sparkdml.algorithms.owlqn import OWLQN
-from sparkdml.algorithms.problem import Problem, Scaling
 from sparkdml.algorithms.projected import ProjectedLBFGS
+from sparkdml.problem import Problem, Scaling
 
 __all__ = [
     "IRLS",

@@ -12,7 +12,6 @@ import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.line_search import DECREASE, MAX_TRIALS, ROUNDING
-from sparkdml.algorithms.problem import Problem
 from sparkdml.algorithms.quasi_newton import (
     VALUE_WINDOW,
     QuasiNewtonState,
@@ -21,9 +20,10 @@ from sparkdml.algorithms.quasi_newton import (
     judge,
     stalled,
 )
-from sparkdml.core import Update
+from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem import Problem
 
 #: A coordinate this close to where the arc bends is treated as if it were there.
 NEAR = 1e-3
@@ -84,7 +84,7 @@ class ArcSearch(Algorithm):
         """``coef`` moved into what a step from ``best`` may reach."""
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
         return loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts), None

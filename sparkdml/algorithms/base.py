@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Stop, Update
+from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
+from sparkdml.problem import Problem
 
 
 class State(Protocol):
@@ -21,7 +21,7 @@ class State(Protocol):
 
     @property
     def coef(self) -> np.ndarray:
-        """What workers see in the next round, in the problem's own coordinates."""
+        """What workers see in the next round, float64: the problem's coordinates, and what else a method sends."""
 
     @property
     def best(self) -> np.ndarray:
@@ -57,12 +57,14 @@ class Algorithm(ABC):
 
     @abstractmethod
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Any, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Any, turn: Turn
     ) -> tuple[Update, Any]:
-        """On a worker: what its rows (``blocks``) say about ``coef``.
+        """On a worker: what its rows (``blocks``, none of them if it has no rows) say about ``coef``.
 
         Returns the update, which is added to those of the other workers, and the worker's memory for the next
-        round (None where it needs none). ``clock`` counts the worker's rounds.
+        round: None where it needs none, else what :func:`~.states.pack` takes. ``memory`` is what it returned last;
+        None in its first round, and whenever it was lost with the process or file that held it. A fit must reach the
+        same optimum then.
         """
 
     @abstractmethod

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
 from sparkdml.algorithms.quadratic import feature_variances, quadratic, response_std
-from sparkdml.core import Stop, Update
+from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.families import FamilyAndLink
 from sparkdml.optim.least_squares import ResponseAndWeights, Responses, least_squares_sums
+from sparkdml.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class IRLS(Algorithm):
         return IRLSState(np.zeros(problem.size))
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
-        responses = _starting(self.family_and_link) if clock == 0 else _working(self.family_and_link)
+        responses = _starting(self.family_and_link) if turn.clock == 0 else _working(self.family_and_link)
         coefficients, intercepts = problem.to_raw(coef)
         return least_squares_sums(blocks, problem.centre, coefficients, intercepts, responses), None
 

@@ -11,7 +11,6 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.line_search import LineSearch
 from sparkdml.algorithms.preconditioner import diagonal_preconditioner, gram_preconditioner
-from sparkdml.algorithms.problem import Problem
 from sparkdml.algorithms.quasi_newton import (
     VALUE_WINDOW,
     QuasiNewtonState,
@@ -21,10 +20,11 @@ from sparkdml.algorithms.quasi_newton import (
     judge,
     stalled,
 )
-from sparkdml.core import Update
+from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.gram import gram_matrix
+from sparkdml.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class LBFGS(Algorithm):
         return LBFGSState(coef=coef, best=coef, preconditioner=diagonal_preconditioner(problem))
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
         update = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)
-        if self.gram and clock == 0:
+        if self.gram and turn.clock == 0:
             update["gram"] = gram_matrix(blocks, problem.centre)
         return update, None
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from sparkdml.algorithms.lbfgs import LBFGS, LBFGSState
 from sparkdml.algorithms.preconditioner import hessian_preconditioner
-from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Update
+from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.hessian import loss_gradient_and_hessian
+from sparkdml.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Newton(LBFGS):
     """
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
         return loss_gradient_and_hessian(problem.loss, blocks, coefficients, intercepts, problem.centre), None

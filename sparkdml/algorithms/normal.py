@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
 from sparkdml.algorithms.quadratic import Quadratic, factorize, quadratic
-from sparkdml.core import Stop, Update
+from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.least_squares import labels_less_offsets, least_squares_sums
+from sparkdml.problem import Problem
 from sparkdml.resources.compiled import compiled
 
 #: Coordinate descent: passes over all features between two looks at the optimality conditions, and looks at most.
@@ -57,7 +57,7 @@ class NormalEquations(Algorithm):
         return NormalState(coef)
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
         return least_squares_sums(blocks, problem.centre, coefficients, intercepts, labels_less_offsets), None

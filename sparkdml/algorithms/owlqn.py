@@ -8,8 +8,8 @@ import numpy as np
 
 from sparkdml.algorithms.arc_search import ArcSearch, ArcState, Measure
 from sparkdml.algorithms.preconditioner import Diagonal, diagonal_preconditioner
-from sparkdml.algorithms.problem import Problem
 from sparkdml.algorithms.quasi_newton import inverse_hessian_times, restricted
+from sparkdml.problem import Problem
 
 
 @dataclass(frozen=True)

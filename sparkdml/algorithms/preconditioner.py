@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Update
+from sparkdml.problem import Problem
 
 #: Products a second on one core: dense by matrix routines, sparse by scattered additions.
 DENSE_RATE, SPARSE_RATE = 2e10, 1e9

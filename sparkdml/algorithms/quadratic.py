@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 
-from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Update
+from sparkdml.problem import Problem
 
 #: Share of a feature's variance that others leave unexplained, below which it counts as their linear combination; also
 #: the share of the largest eigenvalue below which one counts as 0.

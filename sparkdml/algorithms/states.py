@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 #: Where the classes of a state may come from.
-_HOMES = ("sparkdml.algorithms.", "sparkdml.core", "sparkdml.report.history", "sparkdml.fit.validation")
+_HOMES = (
+    "sparkdml.algorithms.",
+    "sparkdml.optim.",
+    "sparkdml.comm.codecs.",
+    "sparkdml.core",
+    "sparkdml.report.history",
+    "sparkdml.fit.validation",
+)
 
 
 def pack(state: Any) -> bytes:

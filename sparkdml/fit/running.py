@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
 from sparkdml.fit.checkpoint import Checkpoint, data_identity
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.validation import EarlyStopping, MeanLoss
 from sparkdml.fit.watch import Callback, calling, together
 from sparkdml.placement import Choice, OnRound
+from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
 from sparkdml.report.progress import progress_bar

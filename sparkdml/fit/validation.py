@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm, State
-from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Stop, Update
+from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.placement.base import Exchange
+from sparkdml.problem import Problem
 from sparkdml.report.history import Round
 
 
@@ -26,7 +26,7 @@ class MeanLoss(Algorithm):
         raise NotImplementedError("it only evaluates")
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, clock: int
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
         sums = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)

@@ -37,6 +37,22 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
     return {**sums, "extra": extra} if loss.extras else sums
 
 
+def total_loss(loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray) -> float:
+    """The weighted loss alone, summed over all rows of ``blocks``; arguments as in :func:`loss_and_gradient`."""
+    lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
+    padded = np.zeros((len(coefficients), lanes))
+    padded[:, : loss.outputs] = coefficients
+    value = 0.0
+    for block in blocks:
+        chunk_rows = block.chunk_rows(loss.outputs)
+        for start in range(0, block.rows, chunk_rows):
+            stop = min(start + chunk_rows, block.rows)
+            margins, slopes = np.empty((2, stop - start, loss.outputs))
+            block.margins(start, stop, padded, intercepts, margins)
+            value += loss.evaluate(margins, block.labels[start:stop], block.weights[start:stop], slopes)
+    return value
+
+
 def _add_block(
     loss: Loss,
     block: Block,

@@ -25,6 +25,17 @@ class Penalty(ABC):
     def curvature(self) -> np.ndarray:
         """Its second derivative for each feature, shape (d, 1)."""
 
+    @abstractmethod
+    def prox(self, coefficients: np.ndarray, rate: np.ndarray | float) -> np.ndarray:
+        """``argmin_x penalty(x) + sum_jk (x_jk - c_jk)^2 / (2 rate_jk)``, shape (d, K), L1 part included.
+
+        ``rate`` is not negative; it is a number, or has shape (d, 1) or (d, K).
+        """
+
+    @abstractmethod
+    def of(self, features: np.ndarray) -> Penalty:
+        """The penalty on the coefficients of some ``features`` (their numbers) alone."""
+
     def l1(self) -> np.ndarray | None:
         """What one unit of ``|c_jk|`` costs for each feature, shape (d, 1); None without an L1 part."""
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,15 @@ class ElasticNet(L2):
 
     l1_strength: float
     l1_factors: np.ndarray
+
+    def prox(self, coefficients: np.ndarray, rate: np.ndarray | float) -> np.ndarray:
+        shrunk = np.sign(coefficients) * np.maximum(
+            np.abs(coefficients) - rate * self.l1_strength * self.l1_factors, 0.0
+        )
+        return super().prox(shrunk, rate)
+
+    def of(self, features: np.ndarray) -> ElasticNet:
+        return replace(self, factors=self.factors[features], l1_factors=self.l1_factors[features])
 
     def l1(self) -> np.ndarray | None:
         return self.l1_strength * self.l1_factors

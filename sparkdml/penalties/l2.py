@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,12 @@ class L2(Penalty):
 
     def gradient(self, coefficients: np.ndarray) -> np.ndarray:
         return self.strength * self.factors * coefficients
+
+    def prox(self, coefficients: np.ndarray, rate: np.ndarray | float) -> np.ndarray:
+        return np.asarray(coefficients / (1.0 + rate * self.curvature()))
+
+    def of(self, features: np.ndarray) -> L2:
+        return replace(self, factors=self.factors[features])
 
     def curvature(self) -> np.ndarray:
         return self.strength * self.factors

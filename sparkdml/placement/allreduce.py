@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
 from sparkdml.comm.links import PeerError
 from sparkdml.core import Stop
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
@@ -21,6 +20,7 @@ from sparkdml.placement.gang import Gang, Orders, Outcome
 from sparkdml.placement.local import Local
 from sparkdml.placement.reports import Desk
 from sparkdml.placement.ship import ship
+from sparkdml.problem import Problem
 from sparkdml.report.history import History
 from sparkdml.resources.slots import setting, task_slots
 
@@ -53,8 +53,8 @@ class AllReduce(Placement):
     must fit each of them. ``advance`` runs alike on all of them, which takes processors of one kind.
 
     The first worker reports to the driver: in every round if somebody watches, else every 20. After a lost worker the
-    job is run again from the latest report, three times at most. Callbacks must not start Spark jobs: the gang holds
-    every slot.
+    job is run again from the latest report, three times at most. A callback that starts a Spark job gets its slots: the
+    workers end, and start again after it, which takes seconds each time.
     """
 
     name = "allreduce"
@@ -151,14 +151,16 @@ class AllReduce(Placement):
                     alone=str(sc.master).startswith("local"),
                 )
                 gang.start(orders)
-                asked = self._listen(desk, workers, on_round, history)
+                asked = self._listen(desk, gang, workers, on_round, history)
                 outcome = gang.result()
             finally:
                 gang.cancel()
                 desk.close()
         return self._settle(outcome, asked, state)
 
-    def _listen(self, desk: Desk, workers: int, on_round: OnRound | None, history: History) -> tuple[Any, Stop | None]:
+    def _listen(
+        self, desk: Desk, gang: Gang, workers: int, on_round: OnRound | None, history: History
+    ) -> tuple[Any, Stop | None]:
         """Hear reports until the job ends: the latest state, and the stop that a watcher asked for."""
         state, asked = None, None
         while True:
@@ -176,7 +178,8 @@ class AllReduce(Placement):
             history.rounds.extend(report.rounds)
             state = report.state
             if on_round is not None and asked is None:
-                asked = on_round(report.rounds[-1], state)
+                with gang.giving_way():
+                    asked = on_round(report.rounds[-1], state)
             try:
                 desk.answer(asked is not None)
             except PeerError:  # lost while the watchers were told; the job's end will tell

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm, State
-from sparkdml.algorithms.problem import Problem
 from sparkdml.core import Stop, Update
 from sparkdml.data.dataset import Dataset
+from sparkdml.problem import Problem
 from sparkdml.report.history import History, Round
 from sparkdml.resources.threads import one_blas_thread
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,25 +12,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Tally, Update, add_updates, payload_bytes
+from sparkdml.comm.packets import Packets
+from sparkdml.core import Tally, Turn, Update, add_updates, payload_bytes
 from sparkdml.data.combine import combine
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError, Sighting
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+from sparkdml.placement import memories
 from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.ship import Shipped, ship
+from sparkdml.problem import Problem
 from sparkdml.resources.worker import limit_threads, settle
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Contribution:
-    """What a round's tasks return; merged over partitions."""
+    """What a round's tasks return; merged over partitions. ``remembers``: some worker left a memory."""
 
     update: Update | None
     tally: Tally = Tally()
     missing: tuple[int, ...] = ()
     seen: dict[int, Sighting] = field(default_factory=dict)
+    remembers: bool = False
 
     def merge(self, other: Contribution) -> Contribution:
         update = self.update or other.update
@@ -39,13 +46,15 @@ class Contribution:
             self.tally.merge(other.tally),
             self.missing + other.missing,
             {**self.seen, **other.seen},
+            self.remembers or other.remembers,
         )
 
 
 class Broadcast(Placement):
     """One Spark job a round: coefficients go out, updates are summed on the way back, the driver advances.
 
-    The choice while a model fits the driver and a round's arithmetic outweighs the 40 ms of a Spark job.
+    The choice while a model fits the driver and a round's arithmetic outweighs the 40 ms of a Spark job. What workers
+    remember lies beside their blocks; it is lost with them, and when a task is run on another executor.
     """
 
     name = "broadcast"
@@ -53,19 +62,26 @@ class Broadcast(Placement):
 
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
+        fit, remembers = uuid.uuid4().hex[:12], False
         with ship(dataset.context, problem, 24 * problem.features) as problem_there:
 
             def ask(coef: np.ndarray, clock: int) -> Exchanged:
-                total = self._round(algorithm, problem_there, coef, clock, dataset)
+                nonlocal remembers
+                total = self._round(algorithm, problem_there, coef, clock, dataset, fit)
                 assert total.update is not None
+                remembers = remembers or total.remembers
                 return Exchanged(
                     total.update,
                     total.tally.compute_seconds,
                     bytes_down=coef.nbytes * dataset.partitions,
-                    bytes_up=payload_bytes(total.update) * dataset.partitions,
+                    bytes_up=sent_bytes(total.update, dataset.partitions),
                 )
 
-            yield ask
+            try:
+                yield ask
+            finally:
+                if remembers:
+                    _forget(dataset, fit)
 
     def _round(
         self,
@@ -74,10 +90,11 @@ class Broadcast(Placement):
         coef: np.ndarray,
         clock: int,
         dataset: Dataset,
+        fit: str,
     ) -> Contribution:
         """The sum over all partitions, each counted once, whatever files were lost meanwhile."""
         with ship(dataset.context, coef, coef.nbytes) as coef_there:
-            task = _round_task(algorithm, problem, coef_there, clock)
+            task = _round_task(algorithm, problem, coef_there, clock, [h.partition for h in dataset.handles], fit)
             for _ in range(MAX_REBUILDS):
                 mapped = dataset.rdd().mapPartitions(task)
                 total = combine(mapped, Contribution.merge, coef.nbytes, dataset.partitions)
@@ -92,7 +109,7 @@ class Broadcast(Placement):
 
 
 def _round_task(
-    algorithm: Algorithm, problem: Shipped, coef: Shipped, clock: int
+    algorithm: Algorithm, problem: Shipped, coef: Shipped, clock: int, partitions: list[int], fit: str
 ) -> Callable[[Iterable[Handle]], Iterator[Contribution]]:
     def run(handles: Iterable[Handle]) -> Iterator[Contribution]:
         limit_threads()
@@ -104,10 +121,27 @@ def _round_task(
             except MissingBlocksError:
                 yield Contribution(None, missing=(handle.partition,))
                 continue
-            update, _ = algorithm.work(problem.value, blocks, coef.value, None, clock)
+            turn = Turn(clock, partitions.index(handle.partition), len(partitions))
+            memory = memories.recall(handle, fit, clock) if clock else None
+            update, memory = algorithm.work(problem.value, blocks, coef.value, memory, turn)
+            if memory is not None:
+                memories.keep(handle, fit, clock, memory)
             seconds = time.perf_counter() - began
             seen = {handle.partition: Sighting(handle.digest, handle.homes)}
-            yield Contribution(update, Tally(seconds), seen=seen)
+            yield Contribution(update, Tally(seconds), seen=seen, remembers=memory is not None)
         settle()
 
     return run
+
+
+def sent_bytes(total: Update, workers: int) -> int:
+    """Bytes that ``workers`` sent: arrays as long as their sum, and packets, of which ``total`` has everyone's."""
+    packets = sum(value.nbytes for value in total.values() if isinstance(value, Packets))
+    return packets + (payload_bytes(total) - packets) * workers
+
+
+def _forget(dataset: Dataset, fit: str) -> None:
+    try:
+        dataset.rdd().foreach(lambda handle: memories.forget(handle, fit))
+    except Exception as error:  # they go with the data set
+        logger.warning("workers' memories stay until the data set is closed: %s", error)

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
+import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
+from sparkdml.comm.codecs import Packet
+from sparkdml.comm.gather import all_gather
 from sparkdml.comm.links import Address, Links, Listener, PeerError, connect
+from sparkdml.comm.packets import Packets
 from sparkdml.comm.topologies import Topology, choose, sum_updates
+from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement.reports import Reporter
 from sparkdml.placement.ship import Shipped
+from sparkdml.problem import Problem
 from sparkdml.report.history import Round
 from sparkdml.resources.worker import limit_threads, settle
 
@@ -31,6 +37,12 @@ if TYPE_CHECKING:
 
 #: Names that a placement adds to updates; no algorithm's begins with a space.
 ASKED, SECONDS, MISSING = " asked", " seconds", " missing"
+
+
+#: A job of others that waits so long for slots gets them.
+PATIENCE_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class WorkerError(RuntimeError):
@@ -71,6 +83,7 @@ class Gang:
         self._thread: Any = None
         self._results: list[tuple[int, str, Any]] = []
         self._error: Exception | None = None
+        self._gave_way = False
 
     def start(self, orders: Orders) -> None:
         from pyspark import InheritableThread
@@ -93,6 +106,8 @@ class Gang:
     def result(self) -> Outcome:
         """How the job ended. Raises WorkerError where a worker raised."""
         self._thread.join()
+        if self._gave_way:
+            return Outcome()
         raised = [detail for _, kind, detail in self._results if kind == "raised"]
         if raised:
             raise WorkerError(raised[0])
@@ -103,6 +118,41 @@ class Gang:
         if self._error is None and lost:
             return Outcome(error=RuntimeError(lost[0]))
         return Outcome(error=self._error)
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """While this is open, give up the slots as soon as another job of the application waits for some.
+
+        For the time in which the driver does something else, such as calling a user's function: a job that it starts
+        would wait for the gang's slots, and the gang for its end.
+        """
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(PATIENCE_SECONDS):
+                if self._others_wait():
+                    logger.warning(
+                        "a Spark job waits between two rounds, and the workers hold all slots: they give way to it "
+                        "and start again afterwards, which takes seconds; placement='broadcast' leaves slots free"
+                    )
+                    self._gave_way = True
+                    self.cancel()
+                    return
+
+        from pyspark import InheritableThread
+
+        watcher = InheritableThread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+    def _others_wait(self) -> bool:
+        tracker = self._sc.statusTracker()
+        own = set(tracker.getJobIdsForGroup(self._group))
+        return not self.ended() and any(job not in own for job in tracker.getActiveJobsIds())
 
     def cancel(self) -> None:
         """End the job if it still runs, and wait until it has ended."""
@@ -186,12 +236,13 @@ def _rounds(
     done: list[Round] = []
     while state.stop is None:
         began = time.perf_counter()
-        update, memory = orders.algorithm.work(problem, blocks, state.coef, memory, clock)
+        turn = Turn(clock, rank, orders.workers)
+        update, memory = orders.algorithm.work(problem, blocks, state.coef, memory, turn)
         seconds = np.zeros(orders.workers)
         seconds[rank] = time.perf_counter() - began
         links.clock = clock
         sent, received = links.bytes_sent, links.bytes_received
-        total = sum_updates(topology, links, {**update, ASKED: float(end), SECONDS: seconds})
+        total = _total(topology, links, {**update, ASKED: float(end), SECONDS: seconds})
         slowest = float(np.max(total.pop(SECONDS)))
         summed = time.perf_counter()
         if total.pop(ASKED):
@@ -215,6 +266,17 @@ def _rounds(
                 end = reporter.report(done, state)
                 done = []
         clock += 1
+
+
+def _total(topology: Topology, links: Links, update: Update) -> Update:
+    """The sum of all workers' updates: numbers are summed on their way, packets go to everyone."""
+    packets = {name: value for name, value in update.items() if isinstance(value, Packets)}
+    total = sum_updates(topology, links, {name: value for name, value in update.items() if name not in packets})
+    for name, value in packets.items():
+        ((_, own),) = value.by_worker
+        everyone = all_gather(topology, links, own.to_bytes())
+        total[name] = Packets(tuple((rank, Packet.from_bytes(data)) for rank, data in enumerate(everyone)))
+    return total
 
 
 def assign(handles: Sequence[Handle], hosts: Sequence[str]) -> list[list[Handle]]:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.problem import Problem
-from sparkdml.core import Update, add_updates
+from sparkdml.core import Turn, Update, add_updates
 from sparkdml.data.block import Block
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, Exchanged, Placement
+from sparkdml.problem import Problem
 from sparkdml.resources.slots import task_slots
 from sparkdml.resources.threads import pool
 
@@ -53,8 +53,8 @@ class Local(Placement):
 
             def work(number: int) -> tuple[Update, float]:
                 began = time.perf_counter()
-                memory = memories.get(number)
-                update, memories[number] = algorithm.work(problem, workers[number], coef, memory, clock)
+                memory, turn = memories.get(number), Turn(clock, number, len(workers))
+                update, memories[number] = algorithm.work(problem, workers[number], coef, memory, turn)
                 return update, time.perf_counter() - began
 
             numbers = range(len(workers))

@@ -46,13 +46,13 @@ class Failing(LBFGS):
     deed: str = "raise"
     flag: str = ""
 
-    def work(self, problem, blocks, coef, memory, clock):
-        if clock == self.at and not os.path.exists(self.flag):
+    def work(self, problem, blocks, coef, memory, turn):
+        if turn.clock == self.at and not os.path.exists(self.flag):
             if self.deed == "raise":
                 raise ArithmeticError("planted failure")
             open(self.flag, "w").close()
             os.kill(os.getpid(), signal.SIGSEGV if self.deed == "crash" else signal.SIGKILL)
-        return super().work(problem, blocks, coef, memory, clock)
+        return super().work(problem, blocks, coef, memory, turn)
 
 
 def train(dataset, algorithm, placement="broadcast", on_round=None):

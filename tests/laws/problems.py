@@ -9,7 +9,7 @@ import numpy as np
 from oracles import plain_losses, plain_slopes, weighted_std
 
 from sparkdml.algorithms import Algorithm, Problem, Scaling
-from sparkdml.core import add_updates
+from sparkdml.core import Turn, add_updates
 from sparkdml.data.block import Block
 from sparkdml.losses import Loss
 from sparkdml.penalties import L2
@@ -72,11 +72,15 @@ def drive(
 ) -> list[Any]:
     """Every state of a fit; each worker has some blocks, and updates are added as a placement adds them."""
     state = algorithm.init(problem, np.zeros(problem.size) if start is None else start)
-    states = [state]
+    states, memories = [state], [None] * len(workers)
     while state.stop is None:
         assert len(states) <= max_rounds
         clock = len(states) - 1
-        updates = [algorithm.work(problem, w, state.coef, None, clock)[0] for w in workers]
+        updates = []
+        for number, blocks in enumerate(workers):
+            turn = Turn(clock, number, len(workers))
+            update, memories[number] = algorithm.work(problem, blocks, state.coef, memories[number], turn)
+            updates.append(update)
         total = updates[0]
         for update in updates[1:]:
             total = add_updates(total, update)

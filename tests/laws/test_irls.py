@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from sklearn import linear_model
 
 from sparkdml.algorithms import IRLS, LBFGS
+from sparkdml.core import Turn
 from sparkdml.data.block import DenseBlock
 from sparkdml.families import family_and_link
 from sparkdml.losses import Logistic
@@ -346,7 +347,7 @@ def test_work_and_advance_change_none_of_their_arguments() -> None:
     state = algorithm.init(problem, np.zeros(problem.size))
     for clock in range(4):
         kept = copy.deepcopy(state)
-        total, _ = algorithm.work(problem, [block], state.coef, None, clock)
+        total, _ = algorithm.work(problem, [block], state.coef, None, Turn(clock))
         total_before = copy.deepcopy(total)
         after = algorithm.advance(problem, state, total)
         np.testing.assert_array_equal(state.coef, kept.coef)

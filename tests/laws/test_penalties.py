@@ -1,4 +1,4 @@
-"""Laws of every smooth penalty."""
+"""Laws of every penalty."""
 
 from __future__ import annotations
 
@@ -58,3 +58,24 @@ def test_l2_is_half_the_weighted_sum_of_squares() -> None:
     c = np.array([[1.0, -2.0], [4.0, 0.0]])
     # 0.5 * 3 * (2 * (1 + 4) + 0.5 * 16)
     assert L2(3.0, np.array([[2.0], [0.5]])).value(c) == 27.0
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 40.0])
+@every_penalty
+def test_the_proximal_point_minimises_what_it_says(penalty, rate: float) -> None:
+    rng = np.random.default_rng(4)
+    given = rng.standard_normal((len(FACTORS), 3))
+    found = penalty.prox(given, rate)
+    if rate == 0.0:
+        np.testing.assert_array_equal(found, given)
+        return
+    strengths = penalty.l1()
+
+    def value(x: np.ndarray) -> float:
+        sharp = 0.0 if strengths is None else float(np.sum(strengths * np.abs(x)))
+        return penalty.value(x) + sharp + float(np.sum((x - given) ** 2)) / (2 * rate)
+
+    for _ in range(200):
+        assert value(found) <= value(found + 1e-3 * rng.standard_normal(found.shape)) + 1e-15
+    some = np.array([3, 1])
+    np.testing.assert_array_equal(penalty.of(some).prox(given[some], rate), found[some])

@@ -20,7 +20,7 @@ from problems import drive, make_problem
 from sparkdml.algorithms import IRLS, LBFGS, Algorithm, Newton, NormalEquations, Problem, ProjectedLBFGS
 from sparkdml.algorithms.quasi_newton import Pair
 from sparkdml.algorithms.states import pack, unpack
-from sparkdml.core import Stop
+from sparkdml.core import Stop, Turn
 from sparkdml.families import family_and_link
 from sparkdml.losses import Logistic, Loss, Softmax, Squared
 from sparkdml.penalties import ElasticNet
@@ -116,7 +116,7 @@ def test_a_fit_that_is_read_back_after_every_round_ends_the_same(case: Case) -> 
     state = straight[0]
     for clock, expected in enumerate(straight[1:]):
         state = unpack(pack(state))
-        total, _ = algorithm.work(problem, [block], state.coef, None, clock)
+        total, _ = algorithm.work(problem, [block], state.coef, None, Turn(clock))
         state = algorithm.advance(problem, state, total)
         assert_same_bits(state, expected)
 

@@ -98,6 +98,13 @@ class Problem:
             tail.append(np.asarray(total["extra"]) / self.weight_sum)
         return value, np.concatenate([gradient.ravel(), *tail]) if tail else gradient.ravel()
 
+    def objective(self, c: np.ndarray, loss_sum: float) -> float:
+        """``F(c)``, an L1 penalty included, from the sum of all rows' losses there."""
+        scaled, _ = self.split(c)
+        value = loss_sum / self.weight_sum + self.penalty.value(scaled)
+        strengths = self.penalty.l1()
+        return value if strengths is None else value + float(np.sum(strengths * np.abs(scaled)))
+
     def curvature(self) -> np.ndarray:
         """An estimate of the Hessian's diagonal, shape (size,): it preconditions the first steps."""
         shape = (self.features, self.loss.outputs)
