@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from sparkdml import cooperation
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
+from sparkdml.data.partition import Split
 from sparkdml.data.sources import from_dataframe
 from sparkdml.fit.prepared import Fits, Prepared, Shared
 from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
@@ -71,7 +73,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
 
     def checkParams(self) -> None:
         """Raise ValueError for parameters that cannot be honoured; ``fit`` calls it before any job."""
-        choice.check(self.getPlacement())
+        choice.check(self.getPlacement(), self._value("topology") or "auto")
+        Split(self._value("split") or "given")
         for name, (low, high) in {**self.RANGES, "checkpointInterval": (1, math.inf)}.items():
             value = self.getOrDefault(name)
             if not low <= value <= high:
@@ -116,7 +119,9 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _reads(self) -> Hashable:
         """All that decides what :meth:`_prepare` returns."""
         several = tuple(self._column("featuresCols") or ())
-        names = ("featuresCol", "labelCol", "weightCol", "offsetCol", "validationIndicatorCol", "classWeight")
+        names = ["featuresCol", "labelCol", "weightCol", "offsetCol", "validationIndicatorCol", "classWeight", "split"]
+        if self._value("split") not in (None, "given"):
+            names.append("seed")
         return (several, *(repr(self._column(name)) for name in names))
 
     def _prepare(self, dataset: DataFrame | Dataset) -> Prepared:
@@ -149,9 +154,9 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
 
     def _read(self, frame: DataFrame, weight: str | None) -> Dataset:
         features: Any = self._column("featuresCols") or self.getOrDefault("featuresCol")
-        return from_dataframe(
-            frame, features, self.getOrDefault("labelCol"), weight, self.CLASSES, self._column("offsetCol")
-        )
+        split = Split(self._value("split") or "given", self._value("seed") or 0)
+        label, offset = self.getOrDefault("labelCol"), self._column("offsetCol")
+        return from_dataframe(frame, features, label, weight, self.CLASSES, offset, split)
 
     def _check_columns(self, dataset: Dataset) -> None:
         """A prepared data set was read from certain columns; the estimator must not ask for others."""
@@ -174,6 +179,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         for name in ("validationIndicatorCol", "classWeight"):
             if self.hasParam(name) and self.isDefined(name) and self.getOrDefault(name):
                 raise ValueError(f"{name} needs a DataFrame; a prepared data set holds its rows already as they are")
+        if (self._value("split") or "given") != "given":
+            raise ValueError("split needs a DataFrame; the rows of a prepared data set have been split already")
         if self.CLASSES and not prepared.classes:
             raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
 
@@ -188,7 +195,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             identity = {"estimator": type(self).__name__, **decisive}
             keeping = Keeping(self.getCheckpointDir(), self.getCheckpointInterval(), identity)
         run = Run(
-            choice.choose(self.getPlacement(), given.dataset),
+            choice.choose(self.getPlacement(), given.dataset, self._value("topology") or "auto"),
             patience=self._value("patience") or 1,
             callback=self._on_round,
             progress=self.getProgress(),
@@ -210,6 +217,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         model.report = report
         self._copyValues(model)
         java_model: Any = model._java_obj
+        if model.hasParam("solver") and model.isSet("solver") and self._value("solver") in cooperation.SOLVERS:
+            model.clear(model.getParam("solver"))  # Spark's model would refuse a name that only we know
         for param in model.params:
             if model.isSet(param):  # predict and evaluate, unlike transform, do not tell the JVM's model
                 java_model.set(model._make_java_param_pair(param, model.getOrDefault(param)))

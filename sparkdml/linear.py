@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 
+from sparkdml import cooperation
+from sparkdml.algorithms.progress import Limits
+from sparkdml.cooperation import Plan
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import BlockEstimator
 from sparkdml.losses import Loss
@@ -27,8 +31,80 @@ LINEAR_RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+#: The same for estimators in which workers can cooperate.
+COOPERATION_RANGES: dict[str, tuple[float, float]] = {
+    "patience": (1, math.inf),
+    "stepSize": (1e-300, math.inf),
+    "batchSize": (1, math.inf),
+    "miniBatchFraction": (1e-12, 1),
+    "blockMomentum": (-1, 1 - 1e-12),
+    "elasticity": (1e-12, 1),
+    "seed": (0, math.inf),
+}
+
+
 class LinearEstimator(BlockEstimator):
     """An estimator of coefficients by a loss of margins and a penalty."""
+
+    #: Names of ``solver`` besides those of :mod:`sparkdml.cooperation`.
+    SOLVERS: ClassVar[tuple[str, ...]]
+
+    def checkParams(self) -> None:
+        super().checkParams()
+        solver = self.getOrDefault("solver")
+        methods = tuple(cooperation.SOLVERS) if self.hasParam("codec") else ()
+        if solver not in (*self.SOLVERS, *methods):
+            raise ValueError(f"solver='{solver}' is not known; it can be {', '.join((*self.SOLVERS, *methods))}")
+        if solver in methods:
+            self._plan().algorithm()
+            self._check_penalty(solver)
+        elif methods and self.getOrDefault("codec") != cooperation.EXACT:
+            raise ValueError(
+                f"codec='{self.getOrDefault('codec')}' needs a solver of steps, such as sgd or model-averaging, and "
+                f"solver is '{solver}'; set that, or codec='{cooperation.EXACT}'"
+            )
+
+    def _check_penalty(self, solver: str) -> None:
+        strength = self.getOrDefault("regParam")
+        share = self.getOrDefault("elasticNetParam") if self.hasParam("elasticNetParam") else 0.0
+        if solver == "cocoa" and strength * (1.0 - share) == 0.0:
+            raise ValueError("solver='cocoa' needs an L2 penalty; set regParam above 0 and elasticNetParam below 1")
+        if solver == "newton-cg" and strength * share > 0.0:
+            raise ValueError("solver='newton-cg' takes no L1 penalty; use solver='auto' or elasticNetParam=0.0")
+
+    @property
+    def _cooperates(self) -> bool:
+        return self.getOrDefault("solver") in cooperation.SOLVERS
+
+    def _plan(self) -> Plan:
+        """The parameters of a solver in which workers cooperate."""
+        value = self.getOrDefault
+        return Plan(
+            solver=value("solver"),
+            limits=Limits(value("maxIter"), value("tol")),
+            optimizer=value("optimizer"),
+            step_size=value("stepSize") if self.isSet("stepSize") else None,
+            default_step_size=value("stepSize"),
+            schedule=value("schedule"),
+            batch_size=value("batchSize"),
+            fraction=value("miniBatchFraction"),
+            local_steps=value("localSteps"),
+            block_momentum=value("blockMomentum"),
+            elasticity=value("elasticity"),
+            codec=value("codec"),
+            topology=value("topology"),
+            seed=value("seed"),
+        )
+
+    def _coordinates(self, dataset: Dataset) -> dict[str, Any]:
+        """How :meth:`_problem` shall scale for the solver: steps on single rows want these as sparse as they are."""
+        if self.getOrDefault("solver") not in cooperation.STEPPING:
+            return {}
+        std = dataset.statistics.std
+        return {
+            "centred": not dataset.has_sparse_blocks,
+            "std": std if self.getOrDefault("standardization") else np.where(std > 0.0, 1.0, 0.0),
+        }
 
     def _problem(
         self,

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# On a busy machine, BLAS threads of an oracle that wait for one another take minutes for seconds of work.
+threadpool_limits(1)
 
 # The same examples in every run: a suite that passes by chance says nothing.
 settings.register_profile("sparkdml", deadline=None, derandomize=True)

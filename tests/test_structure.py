@@ -25,6 +25,7 @@ ROOMS = [
     {"estimator"},
     {"fit", "model"},
     {"params", "persist", "saving"},
+    {"cooperation"},
     {"placement"},
     {"algorithms"},
     {"optim"},

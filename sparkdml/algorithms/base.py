@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -50,6 +50,11 @@ class Algorithm(ABC):
     ``problem`` is constant through a fit and is passed in, not kept in the state, so that a checkpoint holds only
     what changes.
     """
+
+    #: Arrays of its updates, in the problem's coordinates, that may arrive altered: what a codec loses is sent later.
+    compressible: ClassVar[frozenset[str]] = frozenset()
+    #: Whether its updates may be averaged among neighbours instead of summed over all workers.
+    mixes: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, problem: Problem, coef: np.ndarray) -> Any:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from pyspark import keyword_only
 from pyspark.ml import classification as spark
+from pyspark.ml.param.shared import HasSolver
 from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
-from sparkdml.algorithms import OWLQN
+from sparkdml.algorithms import OWLQN, Algorithm
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import LINEAR_RANGES, LinearEstimator
+from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Hinge
 from sparkdml.model import TrainedModel, with_output_columns
-from sparkdml.params import HasClassWeight, HasValidation
+from sparkdml.params import HasClassWeight, HasCooperation, HasValidation
 
 
 class LinearSVCModel(TrainedModel, spark.LinearSVCModel):
@@ -36,6 +36,8 @@ class LinearSVC(
     LinearEstimator,
     HasClassWeight,
     HasValidation,
+    HasCooperation,
+    HasSolver,
     spark._LinearSVCParams,
     spark.Classifier,
 ):
@@ -47,7 +49,9 @@ class LinearSVC(
 
     Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``classWeight``,
     ``validationIndicatorCol``, ``patience``, ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
-    ``placement``, ``progress`` as in :class:`LogisticRegression`.
+    ``placement``, ``progress`` as in :class:`LogisticRegression`; ``solver``: ``auto`` (``owl-qn``), or a method by
+    which workers cooperate: ``sgd``, ``model-averaging``, ``one-shot-averaging``, ``bmuf``, ``easgd``, ``admm``,
+    ``cocoa``, with the parameters of :class:`~sparkdml.params.HasCooperation`.
     """
 
     __module__ = "sparkdml.classification"  # where users find it, and what is saved with it
@@ -59,7 +63,8 @@ class LinearSVC(
         ),
         ignored=("aggregationDepth", "maxBlockSizeInMB"),
     )  # fmt: skip
-    RANGES: ClassVar = {**LINEAR_RANGES, "patience": (1, math.inf)}
+    RANGES: ClassVar = {**LINEAR_RANGES, **COOPERATION_RANGES}
+    SOLVERS = ("auto", "owl-qn")
     CLASSES = True
 
     _input_kwargs: dict[str, Any]
@@ -89,9 +94,11 @@ class LinearSVC(
         patience: int = 5,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,
+        solver: str = "auto",
+        **cooperation: Any,
     ) -> None:
         super().__init__()
-        self._setDefault(patience=5)
+        self._setDefault(patience=5, solver="auto")
         self._set(**self._input_kwargs)
 
     @keyword_only
@@ -100,6 +107,20 @@ class LinearSVC(
         self._set(**kwargs)
         return self
 
+    def checkParams(self) -> None:
+        super().checkParams()
+        if self.getSolver() in ("svrg", "newton-cg"):
+            raise ValueError(
+                f"solver='{self.getSolver()}' needs a smooth loss, and the hinge loss has corners; use cocoa, admm, "
+                "sgd or auto"
+            )
+
+    def _solver(self) -> tuple[str, Algorithm]:
+        """The algorithm, and its name with the reason for it."""
+        if self._cooperates:
+            return f"{self.getSolver()}: asked for", self._plan().algorithm()
+        return "owl-qn: the loss has corners", OWLQN(self.getMaxIter(), self.getTol())
+
     def _train(self, given: Prepared) -> LinearSVCModel:
         histogram = given.dataset.statistics.histogram
         if len(histogram) != 2:
@@ -107,10 +128,10 @@ class LinearSVC(
                 f"LinearSVC takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
                 "more classes, and give rows of both"
             )
-        problem = self._problem(given.dataset, Hinge())
+        problem = self._problem(given.dataset, Hinge(), **self._coordinates(given.dataset))
         start = self._warm_start(problem)
-        algorithm = OWLQN(self.getMaxIter(), self.getTol())
-        state, report = self._run(algorithm, problem, start, given, "owl-qn: the loss has corners")
+        solver, algorithm = self._solver()
+        state, report = self._run(algorithm, problem, start, given, solver)
         coefficients, intercepts = problem.to_raw(state.best)
         java_model = persist.linear_svc_model(self.uid, coefficients[:, 0], intercepts[0])
 

@@ -19,10 +19,10 @@ from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import LINEAR_RANGES, LinearEstimator
+from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.model import TrainedModel, with_output_columns
-from sparkdml.params import HasClassWeight, HasValidation
+from sparkdml.params import HasClassWeight, HasCooperation, HasValidation
 from sparkdml.report.fit_report import FitReport
 from sparkdml.report.history import History
 
@@ -34,7 +34,6 @@ BOUNDS = (
     "lowerBoundsOnIntercepts",
     "upperBoundsOnIntercepts",
 )
-SOLVERS = ("auto", "l-bfgs", "newton")
 
 
 class LogisticRegressionModel(TrainedModel, spark.LogisticRegressionModel):
@@ -50,6 +49,7 @@ class LogisticRegression(
     LinearEstimator,
     HasClassWeight,
     HasValidation,
+    HasCooperation,
     HasSolver,
     spark._LogisticRegressionParams,
     spark.ProbabilisticClassifier,
@@ -64,7 +64,9 @@ class LogisticRegression(
     ``maxBlockSizeInMB`` have no effect: depth follows from sizes, and blocks are bounded anyway), and
 
     - ``solver``: ``auto``, ``l-bfgs`` (OWL-QN with an L1 penalty, projected L-BFGS within bounds) or ``newton`` (the
-      exact Hessian in every round: binomial, few features, no L1 and no bounds). ``auto`` chooses by cost.
+      exact Hessian in every round: binomial, few features, no L1 and no bounds). ``auto`` chooses by cost. Or a method
+      by which workers cooperate, with the parameters of :class:`~sparkdml.params.HasCooperation`: ``sgd``,
+      ``model-averaging``, ``one-shot-averaging``, ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``, ``newton-cg``.
     - ``classWeight``: ``"balanced"`` or a dict from label to factor.
     - ``validationIndicatorCol``, ``patience``: early stopping by rows that are held back.
     - ``checkpointDir``, ``checkpointInterval``: an interrupted fit, run again, goes on where it was.
@@ -90,7 +92,8 @@ class LogisticRegression(
         ),
         ignored=("aggregationDepth", "maxBlockSizeInMB"),
     )  # fmt: skip
-    RANGES: ClassVar = {**LINEAR_RANGES, "elasticNetParam": (0, 1), "threshold": (0, 1), "patience": (1, math.inf)}
+    RANGES: ClassVar = {**LINEAR_RANGES, **COOPERATION_RANGES, "elasticNetParam": (0, 1), "threshold": (0, 1)}
+    SOLVERS = ("auto", "l-bfgs", "newton")
     CLASSES = True
 
     _input_kwargs: dict[str, Any]
@@ -129,6 +132,7 @@ class LogisticRegression(
         patience: int = 5,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,
+        **cooperation: Any,
     ) -> None:
         super().__init__()
         self._setDefault(solver="auto", patience=5)
@@ -154,10 +158,10 @@ class LogisticRegression(
             )
         if not self.getFitIntercept() and any(self._column(name) is not None for name in BOUNDS[2:]):
             raise ValueError("bounds on intercepts need fitIntercept=True; unset them or set it")
-        if self.getSolver() not in SOLVERS:
-            raise ValueError(f"solver='{self.getSolver()}' is not known; it can be {', '.join(SOLVERS)}")
         if self.getSolver() == "newton" and (lasso or self._bounded):
             raise ValueError("solver='newton' takes no L1 penalty and no bounds; use solver='auto'")
+        if self._cooperates and self._bounded:
+            raise ValueError(f"solver='{self.getSolver()}' takes no bounds; use solver='auto'")
         thresholds = self._column("thresholds") or [1.0]
         if min(thresholds) < 0.0 or thresholds.count(0.0) > 1:
             raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
@@ -180,7 +184,7 @@ class LogisticRegression(
             return self._constant_model(given, histogram, multinomial)
         loss: Loss = Softmax(classes) if multinomial else Logistic()
         # bounds are on intercepts themselves, not on margins at the mean row
-        problem = self._problem(dataset, loss, centred=not self._bounded)
+        problem = self._problem(dataset, loss, **{"centred": not self._bounded, **self._coordinates(dataset)})
         solver, algorithm = self._solver(problem, dataset)
         state, report = self._run(algorithm, problem, self._start(problem, histogram), given, solver)
         coefficients, intercepts = problem.to_raw(state.best)
@@ -195,6 +199,8 @@ class LogisticRegression(
     def _solver(self, problem: Problem, dataset: Dataset) -> tuple[str, Algorithm]:
         """The algorithm, and its name with the reason for it."""
         limits = self.getMaxIter(), self.getTol()
+        if self._cooperates:
+            return f"{self.getSolver()}: asked for", self._plan().algorithm()
         if self._bounded:
             return "projected l-bfgs: bounds", ProjectedLBFGS(*limits, *self._bounds(problem))
         if problem.penalty.l1() is not None:

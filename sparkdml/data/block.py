@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -63,6 +64,21 @@ class Block(ABC):
     def between(self, start: int, stop: int) -> Block:
         """Rows start to stop as a block of its own, which shares this one's arrays."""
 
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> Block:
+        """The rows of these numbers, int64 (n,), gathered in that order; a number may occur several times."""
+
+    @abstractmethod
+    def compact(self) -> tuple[np.ndarray, Block]:
+        """The features that these rows can be other than 0 in, and the same rows over those features alone.
+
+        Features are sorted numbers, int64 (n,). Dense rows keep all of them, and nothing is copied.
+        """
+
+    @abstractmethod
+    def joined(self, others: Sequence[Block]) -> Block:
+        """These rows, then those of ``others``, blocks of the same class; values of two precisions become float64."""
+
     def lanes(self, outputs: int) -> int:
         """Columns that arrays of ``outputs`` coefficients a feature are padded to."""
         return outputs
@@ -115,6 +131,23 @@ class DenseBlock(Block):
             offsets=None if self.offsets is None else self.offsets[start:stop],
             values=self.values[start:stop],
         )
+
+    def take(self, rows: np.ndarray) -> DenseBlock:
+        return DenseBlock(
+            self.labels[rows],
+            self.weights[rows],
+            self.features,
+            self.values[rows],
+            offsets=None if self.offsets is None else self.offsets[rows],
+        )
+
+    def compact(self) -> tuple[np.ndarray, DenseBlock]:
+        return np.arange(self.features), self
+
+    def joined(self, others: Sequence[Block]) -> DenseBlock:
+        labels, weights, offsets = _joined_rows(self, others)
+        values = np.concatenate([self.values, *(block.values for block in others if isinstance(block, DenseBlock))])
+        return DenseBlock(labels, weights, self.features, values, offsets=offsets)
 
     def add_gram(self, start: int, stop: int, weights: np.ndarray, centre: np.ndarray, total: np.ndarray) -> None:
         values = (self.values[start:stop] - centre) * np.sqrt(weights)[:, None]
@@ -183,6 +216,58 @@ class SparseBlock(Block):
             indptr=self.indptr[start : stop + 1],
         )
 
+    def take(self, rows: np.ndarray) -> SparseBlock:
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.indptr[rows + 1] - self.indptr[rows], out=indptr[1:])
+        indices, values = np.empty(indptr[-1], self.indices.dtype), np.empty(indptr[-1], self.values.dtype)
+        kernels.sparse_take(self.indptr, self.indices, self.values, rows, indices, values)
+        offsets = None if self.offsets is None else self.offsets[rows]
+        labels, weights = self.labels[rows], self.weights[rows]
+        return SparseBlock(labels, weights, self.features, indptr, indices, values, offsets=offsets)
+
+    def compact(self) -> tuple[np.ndarray, SparseBlock]:
+        first, last = self.indptr[0], self.indptr[-1]
+        # sorting each index together with its place finds the features without an array over all of them
+        keys = self.indices[first:last].astype(np.int64)
+        keys <<= 32
+        keys |= np.arange(len(keys))
+        keys.sort()
+        columns, local = np.empty(len(keys), np.int64), np.empty(len(keys), np.int32)
+        count = kernels.sparse_compact(keys, columns, local)
+        indptr, values = self.indptr - first, self.values[first:last]
+        return columns[:count], SparseBlock(
+            self.labels, self.weights, count, indptr, local, values, offsets=self.offsets
+        )
+
+    def joined(self, others: Sequence[Block]) -> SparseBlock:
+        labels, weights, offsets = _joined_rows(self, others)
+        blocks = [self, *(block for block in others if isinstance(block, SparseBlock))]
+        spans = [slice(block.indptr[0], block.indptr[-1]) for block in blocks]
+        starts = np.cumsum([0, *(span.stop - span.start for span in spans)])
+        ends = [
+            block.indptr[1:] + (start - span.start)
+            for block, start, span in zip(blocks, starts[:-1], spans, strict=True)
+        ]
+        indptr = np.concatenate([np.zeros(1, np.int64), *ends])
+        indices, values = (
+            np.concatenate([part[span] for part, span in zip(parts, spans, strict=True)])
+            for parts in ([block.indices for block in blocks], [block.values for block in blocks])
+        )
+        return SparseBlock(labels, weights, self.features, indptr, indices, values, offsets=offsets)
+
     def lanes(self, outputs: int) -> int:
         """Full vector registers: the kernels then have no scalar remainder, which halves their time."""
         return outputs if outputs == 1 else -(-outputs // 8) * 8
+
+
+def _joined_rows(block: Block, others: Sequence[Block]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Labels, weights and offsets of all these rows."""
+    assert all(type(other) is type(block) for other in others)
+    blocks = [block, *others]
+    offsets = [each.offsets for each in blocks if each.offsets is not None]
+    assert len(offsets) in (0, len(blocks))
+    return (
+        np.concatenate([each.labels for each in blocks]),
+        np.concatenate([each.weights for each in blocks]),
+        np.concatenate(offsets) if offsets else None,
+    )

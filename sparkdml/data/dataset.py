@@ -211,6 +211,11 @@ class Dataset:
         self.handles = tuple(sorted(handles, key=lambda handle: handle.partition))
 
     @property
+    def has_sparse_blocks(self) -> bool:
+        """Whether some rows are stored sparse."""
+        return any("indptr" in block.arrays for handle in self.handles for block in handle.blocks)
+
+    @property
     def is_here(self) -> bool:
         """Whether the block files are on this process's host and file system (as in Spark's local mode)."""
         here = socket.gethostname()

@@ -132,3 +132,30 @@ def sparse_gram(indptr, indices, values, weights, start, stop, total):
             j = indices[p]
             for q in range(low, p + 1):
                 total[j, indices[q]] += scaled * values[q]
+
+
+@_in_order
+def sparse_take(indptr, indices, values, rows, taken_indices, taken_values):
+    """Copy the non-zeros of ``rows``, one row after another."""
+    at = 0
+    for i in range(rows.shape[0]):
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            taken_indices[at] = indices[p]
+            taken_values[at] = values[p]
+            at += 1
+
+
+@_in_order
+def sparse_compact(keys, columns, local):
+    """Number the features of sorted ``keys = index << 32 | place``; returns how many there are.
+
+    ``columns`` becomes the sorted features, and ``local[place]`` the rank of the feature that is at ``place``.
+    """
+    count = 0
+    for n in range(keys.shape[0]):
+        column = keys[n] >> 32
+        if count == 0 or columns[count - 1] != column:
+            columns[count] = column
+            count += 1
+        local[keys[n] & 0xFFFFFFFF] = count - 1
+    return count

@@ -13,6 +13,7 @@ from sparkdml.data import columns as column_choice
 from sparkdml.data import parquet
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.ingest import arrow_ingester, encode, ingest_partition
+from sparkdml.data.partition import Split
 from sparkdml.data.reader import Columns
 from sparkdml.resources.slots import task_slots
 
@@ -27,6 +28,7 @@ def from_dataframe(
     weight: str | None = None,
     classes: bool = True,
     offset: str | None = None,
+    split: Split | None = None,
 ) -> Dataset:
     """Prepare the rows of ``df``.
 
@@ -36,6 +38,7 @@ def from_dataframe(
     label, weight : numeric columns. Rows of weight 0 are left out.
     offset : a numeric column that is added to every margin, for models that have one.
     classes : labels must be 0, 1, 2, ... (else any finite number).
+    split : which worker gets which rows; as they come, if it is left out.
 
     Raises
     ------
@@ -44,8 +47,10 @@ def from_dataframe(
     """
     picked, columns = column_choice.select(df, features, label, weight, classes, offset)
     slots = task_slots(df.sparkSession.sparkContext)
-    # More tasks than slots would cost every later round; coalescing only groups what is there, nothing is shuffled.
-    picked = picked.coalesce(slots)
+    split = split or Split()
+    if split.how == "stratified" and not classes:
+        raise ValueError("split='stratified' deals rows by their class, but labels are numbers here; use 'shuffled'")
+    picked = split.apply(picked, slots, "label")
     identity = _new_id()
     ingester = UserDefinedFunction(
         arrow_ingester(identity, columns),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.comm.links import PeerError
+from sparkdml.comm.topologies import Gossip
 from sparkdml.core import Stop
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
@@ -60,6 +61,9 @@ class AllReduce(Placement):
     name = "allreduce"
     latency_seconds = 0.001
 
+    def __init__(self, topology: str = "auto") -> None:
+        self.topology = topology
+
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
         """Single questions, such as a validation loss, are answered in the driver.
@@ -86,6 +90,7 @@ class AllReduce(Placement):
     ) -> Trained:
         history = History() if history is None else history
         dataset.check_open()
+        self._check_mixing(algorithm)
         workers = self._workers(dataset)
         lost, vanished = 0, 0
         while state.stop is None:
@@ -107,6 +112,13 @@ class AllReduce(Placement):
                     "a worker was lost (%s); going on after round %d", outcome.error, len(history.rounds) - 1
                 )
         return Trained(state, history)
+
+    def _check_mixing(self, algorithm: Algorithm) -> None:
+        if self.topology == Gossip.name and not algorithm.mixes:
+            raise ValueError(
+                f"topology='gossip' averages among neighbours, and {type(algorithm).__name__} needs exact sums; use "
+                "solver='model-averaging' without a codec, or another topology"
+            )
 
     def _workers(self, dataset: Dataset) -> int:
         sc = dataset.context
@@ -139,6 +151,7 @@ class AllReduce(Placement):
             try:
                 orders = Orders(
                     algorithm=algorithm,
+                    topology=self.topology,
                     there=there,
                     handles=dataset.handles,
                     workers=workers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkdml.comm.topologies import TOPOLOGIES
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.allreduce import AllReduce
 from sparkdml.placement.base import Placement
@@ -22,12 +23,14 @@ class Choice:
     reason: str
 
 
-def choose(name: str, dataset: Dataset) -> Choice:
-    """The placement called ``name``; ``auto`` picks one for this data set.
+def choose(name: str, dataset: Dataset, topology: str = "auto") -> Choice:
+    """The placement called ``name``; ``auto`` picks one for this data set. ``topology`` is of ``allreduce``.
 
     In Spark's local mode the driver's threads reach every block, on the cores that tasks would get: ``local`` does
     the same arithmetic as ``broadcast`` without a Spark job a round.
     """
+    if name == AllReduce.name:
+        return Choice(AllReduce(topology), "asked for")
     if name != "auto":
         return Choice(PLACEMENTS[name](), "asked for")
     if str(dataset.context.master).split("[")[0] == "local" and dataset.is_here:
@@ -35,7 +38,11 @@ def choose(name: str, dataset: Dataset) -> Choice:
     return Choice(Broadcast(), "blocks are on executors")
 
 
-def check(name: str) -> None:
-    """Raise ValueError unless ``name`` is one that :func:`choose` knows."""
+def check(name: str, topology: str = "auto") -> None:
+    """Raise ValueError unless :func:`choose` knows ``name`` and ``topology``, and they go together."""
+    if topology != "auto" and topology not in TOPOLOGIES:
+        raise ValueError(f"topology='{topology}' is not known; it can be auto, {', '.join(TOPOLOGIES)}")
+    if topology != "auto" and name != AllReduce.name:
+        raise ValueError(f"topology='{topology}' is for placement='allreduce', and placement is '{name}'; set both")
     if name != "auto" and name not in PLACEMENTS:
         raise ValueError(f"placement='{name}' is not known; it can be auto, {', '.join(PLACEMENTS)}")

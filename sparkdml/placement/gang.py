@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.comm.codecs import Packet
-from sparkdml.comm.gather import all_gather
 from sparkdml.comm.links import Address, Links, Listener, PeerError, connect
-from sparkdml.comm.packets import Packets
-from sparkdml.comm.topologies import Topology, choose, sum_updates
-from sparkdml.core import Turn, Update
+from sparkdml.comm.topologies import Gossip, choose, named, sum_updates
+from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+from sparkdml.placement.agreement import ASKED, SECONDS, Agreement, Exact, Mixed
 from sparkdml.placement.reports import Reporter
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Problem
@@ -35,8 +33,8 @@ from sparkdml.resources.worker import limit_threads, settle
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-#: Names that a placement adds to updates; no algorithm's begins with a space.
-ASKED, SECONDS, MISSING = " asked", " seconds", " missing"
+#: The number of partitions that a worker misses.
+MISSING = " missing"
 
 
 #: A job of others that waits so long for slots gets them.
@@ -54,6 +52,7 @@ class Orders:
     """What every worker of a gang is told. ``there`` holds the problem and the state to start from."""
 
     algorithm: Algorithm
+    topology: str
     there: Shipped
     handles: tuple[Handle, ...]
     workers: int
@@ -192,20 +191,23 @@ def _take_part(orders: Orders, rank: int, context: Any) -> tuple[str, Any]:
         hosts = [entry["host"] for entry in everyone]
         addresses = [(str(entry["address"][0]), int(entry["address"][1])) for entry in everyone]
         problem, state = orders.there.value
-        topology = choose(orders.workers, 8 * problem.size)
-        neighbours = topology.neighbours(rank, orders.workers)
+        fastest = choose(orders.workers, 8 * problem.size)
+        topology = fastest if orders.topology == "auto" else named(orders.topology)
+        exact = fastest if isinstance(topology, Gossip) else topology
+        neighbours = topology.neighbours(rank, orders.workers) | exact.neighbours(rank, orders.workers)
         links = stack.enter_context(
             connect(rank, addresses, listener, orders.secret, orders.timeout, fit=orders.fit, neighbours=neighbours)
         )
         blocks, missing = _open(orders.handles, hosts, rank)
-        if sum_updates(topology, links, {MISSING: float(len(missing))})[MISSING]:
+        if sum_updates(exact, links, {MISSING: float(len(missing))})[MISSING]:
             return "missing", missing
+        agreement = Mixed(topology, exact, links) if isinstance(topology, Gossip) else Exact(topology, links)
         reporter = None
         if rank == 0:
             reporter = stack.enter_context(
                 closing(Reporter(orders.driver, orders.secret, orders.timeout, orders.fit + " reports"))
             )
-        _rounds(orders, rank, links, topology, reporter, problem, state, blocks)
+        _rounds(orders, rank, links, agreement, reporter, problem, state, blocks)
     return "done", None
 
 
@@ -225,7 +227,7 @@ def _rounds(
     orders: Orders,
     rank: int,
     links: Links,
-    topology: Topology,
+    agreement: Agreement,
     reporter: Reporter | None,
     problem: Problem,
     state: Any,
@@ -242,12 +244,12 @@ def _rounds(
         seconds[rank] = time.perf_counter() - began
         links.clock = clock
         sent, received = links.bytes_sent, links.bytes_received
-        total = _total(topology, links, {**update, ASKED: float(end), SECONDS: seconds})
+        total = agreement.total({**update, ASKED: float(end), SECONDS: seconds}, clock)
         slowest = float(np.max(total.pop(SECONDS)))
         summed = time.perf_counter()
         if total.pop(ASKED):
             return
-        state = orders.algorithm.advance(problem, state, total)
+        state = agreement.kept(problem, orders.algorithm.advance(problem, state, total), blocks, clock)
         if reporter is not None:
             done.append(
                 Round(
@@ -266,17 +268,6 @@ def _rounds(
                 end = reporter.report(done, state)
                 done = []
         clock += 1
-
-
-def _total(topology: Topology, links: Links, update: Update) -> Update:
-    """The sum of all workers' updates: numbers are summed on their way, packets go to everyone."""
-    packets = {name: value for name, value in update.items() if isinstance(value, Packets)}
-    total = sum_updates(topology, links, {name: value for name, value in update.items() if name not in packets})
-    for name, value in packets.items():
-        ((_, own),) = value.by_worker
-        everyone = all_gather(topology, links, own.to_bytes())
-        total[name] = Packets(tuple((rank, Packet.from_bytes(data)) for rank, data in enumerate(everyone)))
-    return total
 
 
 def assign(handles: Sequence[Handle], hosts: Sequence[str]) -> list[list[Handle]]:

@@ -62,6 +62,7 @@ class GeneralizedLinearRegression(
         ignored=("aggregationDepth",),
     )  # fmt: skip
     RANGES: ClassVar = _RANGES
+    SOLVERS = ("irls",)
     CLASSES = False
 
     _input_kwargs: dict[str, Any]
@@ -103,8 +104,6 @@ class GeneralizedLinearRegression(
 
     def checkParams(self) -> None:
         super().checkParams()
-        if self.getSolver() != "irls":
-            raise ValueError(f"solver='{self.getSolver()}' is not known; it can only be irls")
         self._family_and_link()
 
     def setInitialModel(self, model: Any) -> GeneralizedLinearRegression:

@@ -18,10 +18,10 @@ from sparkdml.algorithms.preconditioner import gram_pays
 from sparkdml.core import Stop
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import LINEAR_RANGES, LinearEstimator, inverse_of
+from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator, inverse_of
 from sparkdml.losses import Huber, Squared
 from sparkdml.model import TrainedModel, with_output_columns
-from sparkdml.params import HasValidation
+from sparkdml.params import HasCooperation, HasValidation
 from sparkdml.report.fit_report import FitReport
 from sparkdml.report.history import History
 
@@ -45,6 +45,7 @@ class LinearRegressionModel(TrainedModel, spark.LinearRegressionModel):
 class LinearRegression(
     LinearEstimator,
     HasValidation,
+    HasCooperation,
     spark._LinearRegressionParams,
     spark.Regressor,
 ):
@@ -53,7 +54,9 @@ class LinearRegression(
     ``squaredError``: ``1/(2W) * sum_i w_i * (y_i - m_i)^2 + regParam * sum_j (elasticNetParam * |c_j| +
     (1 - elasticNetParam) / (2 std_y) * c_j^2)`` with ``c_j = std_j * coefficient_j``: the L2 part is divided by the
     labels' standard deviation, as in Spark and glmnet. ``huber`` (:class:`~sparkdml.losses.Huber`) takes L2 only and
-    estimates the residuals' scale. ``solver``: ``normal`` (one round, up to 4096 features), ``l-bfgs``, or ``auto``.
+    estimates the residuals' scale. ``solver``: ``normal`` (one round, up to 4096 features), ``l-bfgs``, ``auto``,
+    or for squared errors a method by which workers cooperate, as in
+    :class:`~sparkdml.classification.LogisticRegression`.
 
     ``report.objective`` and the summary's ``objectiveHistory`` are of labels scaled to unit variance, as in Spark.
     Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``validationIndicatorCol`` and
@@ -70,7 +73,8 @@ class LinearRegression(
         ),
         ignored=("aggregationDepth", "maxBlockSizeInMB"),
     )  # fmt: skip
-    RANGES: ClassVar = {**LINEAR_RANGES, "elasticNetParam": (0, 1), "patience": (1, math.inf)}
+    RANGES: ClassVar = {**LINEAR_RANGES, **COOPERATION_RANGES, "elasticNetParam": (0, 1)}
+    SOLVERS = ("auto", "normal", "l-bfgs")
     CLASSES = False
 
     _input_kwargs: dict[str, Any]
@@ -101,6 +105,7 @@ class LinearRegression(
         patience: int = 5,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,
+        **cooperation: Any,
     ) -> None:
         super().__init__()
         self._setDefault(patience=5)
@@ -115,14 +120,14 @@ class LinearRegression(
     def checkParams(self) -> None:
         super().checkParams()
         solver, loss = self.getSolver(), self.getLoss()
-        if solver not in ("auto", "normal", "l-bfgs"):
-            raise ValueError(f"solver='{solver}' is not known; it can be auto, normal or l-bfgs")
         if loss not in ("squaredError", "huber"):
             raise ValueError(f"loss='{loss}' is not known; it can be squaredError or huber")
         if self.getEpsilon() <= 1.0:
             raise ValueError(f"epsilon={self.getEpsilon()} is not allowed; it must be larger than 1")
         if loss == "huber" and self.getElasticNetParam() != 0.0 and self.getRegParam() != 0.0:
             raise ValueError(f"loss='huber' takes L2 only; set elasticNetParam={self.getElasticNetParam()} to 0.0")
+        if self._cooperates and loss == "huber":
+            raise ValueError(f"loss='huber' estimates a scale too, which solver='{solver}' does not; use solver='auto'")
         if solver == "normal" and loss == "huber":
             raise ValueError("loss='huber' has no normal equations; use solver='auto' or 'l-bfgs'")
         if solver == "normal" and self._column("validationIndicatorCol"):
@@ -140,6 +145,8 @@ class LinearRegression(
                 f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
                 f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
             )
+        if self._cooperates:
+            return self._train_together(given)
         if self._solves_normal_equations(given):
             return self._train_normal(given)
         label_std = statistics.label_std or abs(mean)
@@ -177,9 +184,24 @@ class LinearRegression(
         start = self._start(problem, statistics.label_mean)
         state, report = self._run(NormalEquations(), problem, start, given, "normal: one round")
         coefficients, intercepts = problem.to_raw(state.best)
-        report = replace(report, objective=report.objective / label_std**2, objective_history=[0.0], iterations=0)
+        report = replace(scaled(report, label_std**-2), objective_history=[0.0], iterations=0)
         inverse_diagonal = state.inverse_diagonal if len(state.inverse_diagonal) else NO_STANDARD_ERRORS
         return self._model(coefficients[:, 0], intercepts[0], 1.0, inverse_diagonal, report, given)
+
+    def _train_together(self, given: Prepared) -> LinearRegressionModel:
+        """By a method in which workers cooperate: on labels as they are, so that step sizes suit any of them."""
+        statistics, solver = given.dataset.statistics, self.getSolver()
+        label_std = statistics.label_std or abs(statistics.label_mean)
+        coordinates = {"std": statistics.std, **self._coordinates(given.dataset)}
+        penalty = self._penalty(inverse_of(coordinates["std"])[:, None], 1.0 / label_std)
+        problem = self._problem(given.dataset, Squared(), penalty, **coordinates)
+        algorithm = replace(self._plan(), unit=label_std).algorithm()
+        start = self._start(problem, statistics.label_mean)
+        state, report = self._run(algorithm, problem, start, given, f"{solver}: asked for")
+        coefficients, intercepts = problem.to_raw(state.best)
+        return self._model(
+            coefficients[:, 0], intercepts[0], 1.0, NO_STANDARD_ERRORS, scaled(report, label_std**-2), given
+        )
 
     def _train_huber(self, given: Prepared) -> LinearRegressionModel:
         statistics = given.dataset.statistics
@@ -230,3 +252,13 @@ class LinearRegression(
             )
 
         return self._finished(LinearRegressionModel(java_model), report, given, summarise)
+
+
+def scaled(report: FitReport, factor: float) -> FitReport:
+    """``report`` with objectives times ``factor``."""
+    return replace(
+        report,
+        objective=report.objective * factor,
+        objective_history=[value * factor for value in report.objective_history],
+        history=[replace(entry, objective=entry.objective * factor) for entry in report.history],
+    )

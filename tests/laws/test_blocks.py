@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import BLOCK_FORMATS
@@ -104,3 +106,57 @@ def test_nbytes_counts_what_is_stored(build) -> None:
         assert block.nbytes == np.count_nonzero(X) * (itemsize + 4) + 8 * 21
     else:
         assert block.nbytes == X.size * itemsize
+
+
+def as_matrix(block: Block) -> np.ndarray:
+    """Its features, by products with the unit vectors."""
+    return margins(block, 0, block.rows, np.eye(block.features), np.zeros(block.features))
+
+
+def labelled(build, X: np.ndarray) -> Block:
+    """With rows that can be told apart by labels, weights and offsets."""
+    numbers = np.arange(len(X), dtype=np.float64)
+    return replace(build(X, numbers, numbers + 0.5), offsets=-numbers)
+
+
+def assert_rows(block: Block, X: np.ndarray, rows: np.ndarray) -> None:
+    """``block`` has these rows of the matrix whose rows :func:`labelled` numbers."""
+    np.testing.assert_array_equal(as_matrix(block), X[rows])
+    np.testing.assert_array_equal(block.labels, rows)
+    np.testing.assert_array_equal(block.weights, rows + 0.5)
+    np.testing.assert_array_equal(block.offsets, -rows)
+
+
+@every_format
+@pytest.mark.parametrize("picked", [[3], [5, 0, 5, 10], [], list(range(11))], ids=str)
+def test_take_gathers_rows_as_numpy_does(build, picked: list[int]) -> None:
+    X = random_rows(np.random.default_rng(1), 11, 6)
+    numbers = np.array(picked, np.int64)
+    assert_rows(labelled(build, X).take(numbers), X, numbers)
+    part = labelled(build, X).between(2, 9)
+    inside = numbers[numbers < 7]
+    assert_rows(part.take(inside), X, inside + 2)
+
+
+@every_format
+@pytest.mark.parametrize("span", [(0, 11), (4, 8), (5, 6), (3, 3)], ids=str)
+def test_compact_rows_are_the_rows_over_the_features_that_occur(build, span: tuple[int, int]) -> None:
+    X = random_rows(np.random.default_rng(2), 11, 40, density=0.1)
+    block = labelled(build, X).between(*span)
+    columns, compact = block.compact()
+    inside = X[slice(*span)]
+    sparse = isinstance(block, SparseBlock)
+    np.testing.assert_array_equal(columns, np.flatnonzero(inside.any(axis=0)) if sparse else np.arange(40))
+    assert compact.features == len(columns)
+    assert_rows(compact, X[:, columns], np.arange(*span))
+    if not sparse:
+        assert compact.values is block.values
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_joined_blocks_follow_one_another(layout: str) -> None:
+    X = random_rows(np.random.default_rng(3), 17, 6)
+    halves = [labelled(BLOCK_FORMATS[f"{layout}-float{bits}"], X) for bits in (32, 64)]
+    joined = halves[0].between(2, 5).joined([halves[1].between(5, 5), halves[1].between(8, 17)])
+    assert_rows(joined, X, np.array([2, 3, 4, *range(8, 17)]))
+    assert joined.values.dtype == np.float64

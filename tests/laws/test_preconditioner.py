@@ -8,6 +8,7 @@ from cases import BLOCK_FORMATS
 
 from sparkdml.algorithms import LBFGS, Problem, Scaling
 from sparkdml.algorithms.preconditioner import gram_pays, gram_preconditioner
+from sparkdml.core import Turn
 from sparkdml.data.block import DenseBlock
 from sparkdml.losses import Logistic, Softmax
 from sparkdml.optim.gram import gram_matrix
@@ -33,7 +34,7 @@ def problem_of(X: np.ndarray, w: np.ndarray, loss, reg: float, intercept: bool =
 def minimise(algorithm: LBFGS, problem: Problem, block) -> tuple:
     state, rounds = algorithm.init(problem, np.zeros(problem.size)), 0
     while state.stop is None:
-        update, _ = algorithm.work(problem, [block], state.coef, None, rounds)
+        update, _ = algorithm.work(problem, [block], state.coef, None, Turn(rounds))
         state, rounds = algorithm.advance(problem, state, update), rounds + 1
     return state, rounds
 

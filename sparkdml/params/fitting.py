@@ -1,4 +1,4 @@
-"""Parameters beyond pyspark.ml's, each named in this one place."""
+"""What a fit reads, where it runs, and what surrounds it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,100 @@
+"""Mini-batch steps that all workers take together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.progress import Limits, Progress, observed
+from sparkdml.core import Turn, Update
+from sparkdml.data.block import Block
+from sparkdml.optim.batch_gradient import BatchGradient
+from sparkdml.optim.batches import Order, Rows, Shuffled, generator
+from sparkdml.optim.gradient import total_loss
+from sparkdml.optim.schedules import Schedule
+from sparkdml.optim.steps.base import Slots, Step
+from sparkdml.optim.steps.proximal import proximal
+from sparkdml.problem import Problem
+
+
+@dataclass(frozen=True)
+class SyncSGDState(Progress):
+    """With the rule's slots, and how many steps were taken."""
+
+    slots: Slots = ()
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class SyncSGD(Algorithm):
+    """Each round is one step of ``step`` along a gradient over a sample of every worker's rows.
+
+    A worker of N_k rows draws m_k, which is ``fraction`` of them rounded and at least 1, anew in each round, and sends
+    ``N_k / m_k`` times the sum of their gradients: the sum of all workers, divided by W, is unbiased for the gradient
+    of the loss however weights and rows are spread. With ``fraction`` 1 it is that gradient, and nothing is drawn.
+
+    The loss over all rows is asked for at the start of each pass, every ``ceil(1 / fraction)`` rounds; an iteration is
+    a pass. ``step_size * schedule(passes)`` is taken at the middle of the round.
+
+    Dekel, Gilad-Bachrach, Shamir & Xiao, "Optimal distributed online prediction using mini-batches" (2012). Convex:
+    converges with decreasing steps; non-convex: to stationary points. Not where a round costs much more than its
+    gradients: take methods that compute longer between rounds.
+    """
+
+    #: What codecs may change on its way.
+    compressible: ClassVar[frozenset[str]] = frozenset({"gradient"})
+
+    step: Step
+    schedule: Schedule
+    step_size: float
+    fraction: float
+    limits: Limits
+    seed: int = 0
+    order: Order = field(default_factory=Shuffled)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.fraction <= 1.0:
+            raise ValueError(f"fraction={self.fraction}, but it must be more than 0 and at most 1")
+        if not self.step_size > 0.0:
+            raise ValueError(f"step_size={self.step_size}, but it must be more than 0")
+
+    def init(self, problem: Problem, coef: np.ndarray) -> SyncSGDState:
+        return SyncSGDState(coef=coef, best=coef, slots=self.step.slots(problem.size))
+
+    def work(
+        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
+    ) -> tuple[Update, None]:
+        update: Update = {"gradient": self._gradient(problem, blocks, coef, turn)}
+        if turn.clock % math.ceil(1.0 / self.fraction) == 0:
+            coefficients, intercepts = problem.to_raw(coef)
+            update["loss"] = total_loss(problem.loss_at(coef), blocks, coefficients, intercepts)
+        return update, None
+
+    def advance(self, problem: Problem, state: SyncSGDState, total: Update) -> SyncSGDState:
+        if "loss" in total:
+            state = observed(state, problem, state.coef, float(total["loss"]), self.limits)
+            if state.stop is not None:
+                return replace(state, coef=state.best)
+        size = self.step_size * self.schedule((state.count + 0.5) * self.fraction)
+        gradient, count = np.asarray(total["gradient"]) / problem.weight_sum, state.count + 1
+        # what diverges is seen by its objective
+        with np.errstate(over="ignore", invalid="ignore"):
+            coef, slots = self.step.update(state.coef, gradient, state.slots, size, count, proximal(problem))
+        return replace(state, coef=coef, slots=slots, count=count)
+
+    def _gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
+        """The sum over all of the worker's rows, or its estimate; shape (size,)."""
+        gradient, rows = BatchGradient.of(problem), Rows(blocks)
+        if self.fraction == 1.0 or not rows.count:
+            return gradient(coef, rows.whole().parts)
+        count = max(round(self.fraction * rows.count), 1)
+        # in the order in which they are stored, reading is faster
+        drawn = np.sort(self.order.draw(rows.count, count, generator(self.seed, turn)))
+        chunk = max(block.chunk_rows(problem.loss.outputs) for block in blocks)
+        parts = (part for batch in rows.batches(drawn, chunk) for part in batch.parts)
+        return gradient(coef, parts) * (rows.count / count)

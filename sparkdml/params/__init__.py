@@ -1,0 +1,23 @@
+"""Parameters beyond pyspark.ml's, each named in this one room."""
+
+from sparkdml.params.cooperating import HasCooperation
+from sparkdml.params.fitting import (
+    HasCheckpoint,
+    HasClassWeight,
+    HasFeaturesCols,
+    HasPlacement,
+    HasProgress,
+    HasValidation,
+    PlainValues,
+)
+
+__all__ = [
+    "HasCheckpoint",
+    "HasClassWeight",
+    "HasCooperation",
+    "HasFeaturesCols",
+    "HasPlacement",
+    "HasProgress",
+    "HasValidation",
+    "PlainValues",
+]

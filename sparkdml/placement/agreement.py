@@ -1,0 +1,105 @@
+"""How workers that run side by side get from each one's update to a total."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sparkdml.comm.codecs import Packet
+from sparkdml.comm.gather import all_gather
+from sparkdml.comm.links import Links
+from sparkdml.comm.packets import Packets
+from sparkdml.comm.topologies import Gossip, Topology, sum_updates
+from sparkdml.core import Stop, Update
+from sparkdml.data.block import Block
+from sparkdml.optim.gradient import total_loss
+from sparkdml.problem import Problem
+
+#: Names that a placement adds to updates; no algorithm's begins with a space.
+ASKED, SECONDS, WISHES = " asked", " seconds", " wishes"
+#: Under gossip, rounds between two questions whether the fit is over: the only thing that all workers settle together.
+SETTLE_ROUNDS = 20
+
+
+class Agreement(ABC):
+    """One a worker and fit; all workers call it side by side."""
+
+    @abstractmethod
+    def total(self, update: Update, clock: int) -> Update:
+        """What ``advance`` is given in place of the sum of all workers' updates."""
+
+    @abstractmethod
+    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+        """The state to go on with after ``advance``."""
+
+
+class Exact(Agreement):
+    """The sum itself, the same on all workers to the last bit."""
+
+    def __init__(self, topology: Topology, links: Links) -> None:
+        self._topology, self._links = topology, links
+
+    def total(self, update: Update, clock: int) -> Update:
+        packets = {name: value for name, value in update.items() if isinstance(value, Packets)}
+        numbers = {name: value for name, value in update.items() if name not in packets}
+        total = sum_updates(self._topology, self._links, numbers)
+        for name, value in packets.items():
+            ((_, own),) = value.by_worker
+            everyone = all_gather(self._topology, self._links, own.to_bytes())
+            total[name] = Packets(tuple((rank, Packet.from_bytes(data)) for rank, data in enumerate(everyone)))
+        return total
+
+    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+        return state
+
+
+class Mixed(Agreement):
+    """K times the average of a worker's and its neighbours' updates; every worker goes its own way from there.
+
+    Every 20 rounds all workers settle, exactly, whether one of them wants to stop. If so the fit ends with the mean of
+    all points and its objective over all rows.
+
+    Lian, Zhang, Zhang, Hsieh, Zhang & Liu, *Can Decentralized Algorithms Outperform Centralized Algorithms?* (2017).
+    """
+
+    def __init__(self, gossip: Gossip, exact: Topology, links: Links) -> None:
+        self._gossip, self._exact, self._links = gossip, exact, links
+        self._stop: Stop | None = None
+        self._asked = 0.0
+
+    def total(self, update: Update, clock: int) -> Update:
+        own = dict(update)
+        self._asked = max(self._asked, float(own.pop(ASKED)))
+        seconds = own.pop(SECONDS)
+        names = sorted(own)
+        flat = np.concatenate([np.ravel(own[name]) for name in names]).astype(np.float64)
+        self._gossip.mix(self._links, flat)
+        flat *= self._links.size
+        mixed: Update = {ASKED: 0.0, SECONDS: seconds}
+        first = 0
+        for name in names:
+            size = np.size(own[name])
+            part = flat[first : first + size]
+            mixed[name] = part.reshape(np.shape(own[name])) if isinstance(own[name], np.ndarray) else float(part[0])
+            first += size
+        return mixed
+
+    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+        self._stop = self._stop or state.stop
+        state = replace(state, stop=None)
+        if (clock + 1) % SETTLE_ROUNDS:
+            return state
+        wishes = {WISHES: float(self._stop is not None), ASKED: self._asked}
+        settled = sum_updates(self._exact, self._links, wishes)
+        if not settled[WISHES] and not settled[ASKED]:
+            return state
+        point = state.coef[: problem.size] / self._links.size
+        mean = np.asarray(sum_updates(self._exact, self._links, {"point": point})["point"]).copy()
+        loss = total_loss(problem.loss_at(mean), blocks, *problem.to_raw(mean))
+        objective = problem.objective(mean, sum_updates(self._exact, self._links, {"loss": loss})["loss"])
+        stop = self._stop or Stop("converged", "other workers had converged")
+        return replace(state, best=mean, objective=objective, stop=stop)
