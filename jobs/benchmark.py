@@ -1,4 +1,6 @@
-"""Race sparkdml against pyspark.ml and scikit-learn to the same objective, in one session."""
+"""Race sparkdml against pyspark.ml and scikit-learn to the same objective, in one session.
+
+With --suite cooperation: the methods by which workers cooperate, against one another."""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+import cooperation_races
 import linear_races
 import tuning_race
 import workloads
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 LOGISTIC = ("dense", "correlated", "sparse", "mnist")
 TUNING = {"cv-a9a": tuning_race.a9a, "cv-mnist": tuning_race.mnist}
+COOPERATION = ("a9a", "mnist", "dense", "codecs", "rounds")
 ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 
 
@@ -33,7 +37,12 @@ ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 class Config:
     """What to race on, and how often."""
 
+    suite: Literal["libraries", "cooperation"] = setting(
+        "against other libraries, or method against method", default="libraries"
+    )
     workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
+    cooperation: tuple[str, ...] = setting("of " + ", ".join(COOPERATION), default=COOPERATION)
+    placement: str = setting("where methods that cooperate are raced", default="allreduce")
     repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
     precision: float = setting("objectives count as reached within this share of the optimum", default=1e-6)
     folder: str = setting("where workloads are kept between runs; empty: a temporary one", default="")
@@ -49,8 +58,11 @@ def run(spark: SparkSession, config: Config) -> None:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(config.folder or temporary)
-        for name in config.workloads:
-            outcome = run_one(spark, name, folder, config)
+        names, race_one = (
+            (config.workloads, run_one) if config.suite == "libraries" else (config.cooperation, run_together)
+        )
+        for name in names:
+            outcome = race_one(spark, name, folder, config)
             if outcome is None:
                 print(f"\n{name}: skipped, its data is not in {config.data}")
                 continue
@@ -84,6 +96,15 @@ def run_one(spark: SparkSession, name: str, folder: Path, config: Config) -> tup
         workloads.mnist(folder, Path(config.data) / "mnist_train.parquet") if name == "mnist" else makers[name](folder)
     )
     return None if workload is None else race(spark, workload, config)
+
+
+def run_together(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str] | None:
+    """As :func:`run_one`, for the methods by which workers cooperate."""
+    if name == "rounds":
+        return cooperation_races.rounds(spark)
+    if name == "codecs":
+        return cooperation_races.codecs(spark, "mnist", folder, Path(config.data))
+    return cooperation_races.race(spark, name, folder, Path(config.data), config.placement)
 
 
 def race(spark: SparkSession, workload: Workload, config: Config) -> tuple[dict[str, Any], str]:
@@ -256,8 +277,12 @@ def cost(contenders: dict[str, Contender]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return launch(Config, run, __doc__, argv)
+    """The command line; ``--suite NAME`` is short for ``--set suite=NAME``."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if "--suite" in given[:-1]:
+        place = given.index("--suite")
+        given[place : place + 2] = ["--set", f"suite={given[place + 1]}"]
+    return launch(Config, run, __doc__, given)
 
 
 if __name__ == "__main__":

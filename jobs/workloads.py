@@ -91,6 +91,18 @@ def mnist(folder: Path, source: Path) -> Workload | None:
     return _written("mnist", folder, features, labels, {"regParam": 1e-3, "standardization": False})
 
 
+def a9a(folder: Path, source: Path) -> Workload | None:
+    """Adults' incomes, 123 binary features, labels -1 and 1 as 0 and 1; None where the file is not there."""
+    from sklearn.datasets import load_svmlight_file
+
+    if not source.exists():
+        return None
+    features, labels = load_svmlight_file(str(source), n_features=123)
+    return _written(
+        "a9a", folder, features, (labels > 0).astype(np.float64), {"regParam": 1e-3, "standardization": False}
+    )
+
+
 def _written(
     name: str,
     folder: Path,

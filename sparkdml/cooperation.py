@@ -13,6 +13,7 @@ from sparkdml.algorithms import (
     Algorithm,
     CoCoA,
     Compressed,
+    Ensemble,
     Limits,
     ModelAveraging,
     NewtonCG,
@@ -114,6 +115,9 @@ class Plan:
     def _one_shot(self) -> Algorithm:
         return OneShotAveraging(self._local, max(self.limits.max_iterations, 1))
 
+    def _ensemble(self) -> Algorithm:
+        return Ensemble(self._local, max(self.limits.max_iterations, 1))
+
     def _bmuf(self) -> Algorithm:
         momentum = None if self.block_momentum < 0.0 else self.block_momentum
         return BMUF(self._local, self._interval, self.limits, absolute=self.codec == EXACT, momentum=momentum)
@@ -140,6 +144,7 @@ SOLVERS: dict[str, Callable[[Plan], Algorithm]] = {
     "sgd": Plan._sync_sgd,
     "model-averaging": Plan._model_averaging,
     "one-shot-averaging": Plan._one_shot,
+    "ensemble": Plan._ensemble,
     "bmuf": Plan._bmuf,
     "easgd": Plan._easgd,
     "admm": Plan._admm,

@@ -48,6 +48,8 @@ class LinearEstimator(BlockEstimator):
 
     #: Names of ``solver`` besides those of :mod:`sparkdml.cooperation`.
     SOLVERS: ClassVar[tuple[str, ...]]
+    #: Whether models tell probabilities, which an ensemble can average.
+    ENSEMBLES: ClassVar[bool] = False
 
     def checkParams(self) -> None:
         super().checkParams()
@@ -55,6 +57,8 @@ class LinearEstimator(BlockEstimator):
         methods = tuple(cooperation.SOLVERS) if self.hasParam("codec") else ()
         if solver not in (*self.SOLVERS, *methods):
             raise ValueError(f"solver='{solver}' is not known; it can be {', '.join((*self.SOLVERS, *methods))}")
+        if solver == "ensemble" and not self.ENSEMBLES:
+            raise ValueError("solver='ensemble' averages probabilities, which only LogisticRegression has; use another")
         if solver in methods:
             self._plan().algorithm()
             self._check_penalty(solver)

@@ -7,6 +7,7 @@ from sparkdml.algorithms.cocoa import CoCoA
 from sparkdml.algorithms.compressed import Compressed
 from sparkdml.algorithms.dsvrg import DSVRG
 from sparkdml.algorithms.easgd import EASGD
+from sparkdml.algorithms.ensemble import Ensemble
 from sparkdml.algorithms.irls import IRLS
 from sparkdml.algorithms.lbfgs import LBFGS
 from sparkdml.algorithms.model_averaging import ModelAveraging, OneShotAveraging
@@ -30,6 +31,7 @@ __all__ = [
     "Algorithm",
     "CoCoA",
     "Compressed",
+    "Ensemble",
     "Limits",
     "ModelAveraging",
     "NewtonCG",

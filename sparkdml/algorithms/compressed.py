@@ -41,6 +41,7 @@ class Compressed(Algorithm):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        codec(self.spelling)  # raises for a spelling that is not known
         if not self.algorithm.compressible:
             raise ValueError(
                 f"codec='{self.spelling}' may alter what is sent, and {type(self.algorithm).__name__} needs exact "

@@ -7,10 +7,13 @@ from typing import Any
 
 from pyspark.ml import classification as _spark
 
+from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
 from sparkdml.classification.linear_svc import LinearSVC, LinearSVCModel
 from sparkdml.classification.logistic_regression import LogisticRegression, LogisticRegressionModel
 
-__all__ = ["LinearSVC", "LinearSVCModel", "LogisticRegression", "LogisticRegressionModel"]
+__all__ = [
+    "LinearSVC", "LinearSVCModel", "LogisticRegression", "LogisticRegressionEnsembleModel", "LogisticRegressionModel",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

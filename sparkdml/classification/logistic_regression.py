@@ -14,7 +14,9 @@ from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
 from sparkdml.algorithms import LBFGS, OWLQN, Algorithm, Newton, Problem, ProjectedLBFGS
+from sparkdml.algorithms.ensemble import EnsembleState
 from sparkdml.algorithms.preconditioner import gram_pays, newton_pays
+from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import spark_params
@@ -66,7 +68,8 @@ class LogisticRegression(
     - ``solver``: ``auto``, ``l-bfgs`` (OWL-QN with an L1 penalty, projected L-BFGS within bounds) or ``newton`` (the
       exact Hessian in every round: binomial, few features, no L1 and no bounds). ``auto`` chooses by cost. Or a method
       by which workers cooperate, with the parameters of :class:`~sparkdml.params.HasCooperation`: ``sgd``,
-      ``model-averaging``, ``one-shot-averaging``, ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``, ``newton-cg``.
+      ``model-averaging``, ``one-shot-averaging``, ``ensemble`` (whose model
+      is a :class:`LogisticRegressionEnsembleModel`), ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``, ``newton-cg``.
     - ``classWeight``: ``"balanced"`` or a dict from label to factor.
     - ``validationIndicatorCol``, ``patience``: early stopping by rows that are held back.
     - ``checkpointDir``, ``checkpointInterval``: an interrupted fit, run again, goes on where it was.
@@ -94,6 +97,7 @@ class LogisticRegression(
     )  # fmt: skip
     RANGES: ClassVar = {**LINEAR_RANGES, **COOPERATION_RANGES, "elasticNetParam": (0, 1), "threshold": (0, 1)}
     SOLVERS = ("auto", "l-bfgs", "newton")
+    ENSEMBLES = True
     CLASSES = True
 
     _input_kwargs: dict[str, Any]
@@ -170,7 +174,7 @@ class LogisticRegression(
     def _bounded(self) -> bool:
         return any(self._column(name) is not None for name in BOUNDS)
 
-    def _train(self, given: Prepared) -> LogisticRegressionModel:
+    def _train(self, given: Prepared) -> LogisticRegressionModel | LogisticRegressionEnsembleModel:
         dataset = given.dataset
         histogram = self._class_weights(dataset)
         classes = len(histogram)
@@ -187,6 +191,8 @@ class LogisticRegression(
         problem = self._problem(dataset, loss, **{"centred": not self._bounded, **self._coordinates(dataset)})
         solver, algorithm = self._solver(problem, dataset)
         state, report = self._run(algorithm, problem, self._start(problem, histogram), given, solver)
+        if isinstance(state, EnsembleState):
+            return self._ensemble(state, problem, classes, multinomial, report)
         coefficients, intercepts = problem.to_raw(state.best)
         if multinomial and not self._bounded:
             # adding a constant to every class changes no probability; Spark chooses mean 0
@@ -195,6 +201,24 @@ class LogisticRegression(
             if self.getFitIntercept():
                 intercepts = intercepts - intercepts.mean()
         return self._model(coefficients.T, intercepts, classes, multinomial, report, given)
+
+    def _ensemble(
+        self, state: EnsembleState, problem: Problem, classes: int, multinomial: bool, report: FitReport
+    ) -> LogisticRegressionEnsembleModel:
+        members: list[spark.LogisticRegressionModel] = []
+        shares: list[float] = []
+        for share, model in zip(state.shares, state.models, strict=True):
+            if share > 0.0:
+                coefficients, intercepts = problem.to_raw(model)
+                java_model = persist.logistic_regression_model(
+                    f"{self.uid}_{len(members)}", coefficients.T, intercepts, classes if multinomial else 2, multinomial
+                )
+                members.append(spark.LogisticRegressionModel(java_model))
+                shares.append(share)
+        ensemble = LogisticRegressionEnsembleModel(members, shares)
+        ensemble.report = report
+        self._copyValues(ensemble)
+        return ensemble
 
     def _solver(self, problem: Problem, dataset: Dataset) -> tuple[str, Algorithm]:
         """The algorithm, and its name with the reason for it."""

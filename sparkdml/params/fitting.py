@@ -18,12 +18,15 @@ class PlainValues(Params):
         return self
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Every parameter has a method that sets it, as pyspark's estimators have them."""
+        """Every parameter has methods that set and get it, as pyspark's estimators have them."""
         super().__init_subclass__(**kwargs)
         for name in dir(cls):
-            method = f"set{name[0].upper()}{name[1:]}"
-            if isinstance(getattr(cls, name, None), Param) and not hasattr(cls, method):
-                setattr(cls, method, setter(name))
+            if not isinstance(getattr(cls, name, None), Param):
+                continue
+            for prefix, make in (("set", setter), ("get", getter)):
+                method = f"{prefix}{name[0].upper()}{name[1:]}"
+                if not hasattr(cls, method):
+                    setattr(cls, method, make(name))
 
 
 def setter(name: str) -> Callable[[Any, Any], Any]:
@@ -34,6 +37,17 @@ def setter(name: str) -> Callable[[Any, Any], Any]:
 
     method.__name__ = method.__qualname__ = f"set{name[0].upper()}{name[1:]}"
     method.__doc__ = f"Sets :py:attr:`{name}`."
+    return method
+
+
+def getter(name: str) -> Callable[[Any], Any]:
+    """A method that returns the value of the parameter ``name``, or its default."""
+
+    def method(self: Any) -> Any:
+        return self.getOrDefault(name)
+
+    method.__name__ = method.__qualname__ = f"get{name[0].upper()}{name[1:]}"
+    method.__doc__ = f"Gets the value of :py:attr:`{name}` or its default value."
     return method
 
 

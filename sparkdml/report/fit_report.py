@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sparkdml.core import Stop
@@ -28,6 +29,15 @@ class FitReport:
     bytes: dict[str, int]
     solver: str = ""
     placement: str = ""
+
+    @property
+    def compute_ratio(self) -> float:
+        """Seconds of computing over all other seconds of the rounds.
+
+        By Amdahl's law no number of workers makes a fit more than 1 + this times faster.
+        """
+        other = self.seconds["aggregate"] + self.seconds["driver"]
+        return self.seconds["compute"] / other if other > 0.0 else math.inf
 
 
 def fit_report(

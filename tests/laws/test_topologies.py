@@ -174,18 +174,18 @@ def test_the_choice_follows_the_cost() -> None:
 
 
 def test_short_vectors_go_in_few_messages_and_long_ones_in_few_bytes() -> None:
-    assert {choose(size, 800).name for size in range(2, 100)} == {"halving_doubling"}
+    assert {choose(size, 800).name for size in range(2, 100)} == {"halving-doubling"}
     for size in [3, 5, 6, 7, 12, 24]:
         assert choose(size, 80_000_000).name == "ring"
-    assert choose(64, 80_000_000).name == "halving_doubling"
+    assert choose(64, 80_000_000).name == "halving-doubling"
     # where messages take long, even long vectors go in few
-    assert choose(24, 8_000_000, Network(alpha=1.0)).name == "halving_doubling"
+    assert choose(24, 8_000_000, Network(alpha=1.0)).name == "halving-doubling"
 
 
 def test_names_that_are_not_known_are_refused() -> None:
     assert [named(name).name for name in TOPOLOGIES] == list(TOPOLOGIES)
     with pytest.raises(
-        ValueError, match="topology='star' is not known; it can be ring, tree, halving_doubling, gossip"
+        ValueError, match="topology='star' is not known; it can be ring, tree, halving-doubling, gossip"
     ):
         named("star")
     with pytest.raises(ValueError, match="graph='star' is not known; it can be ring, hypercube"):
@@ -320,7 +320,7 @@ def test_digests_travel_only_when_names_or_shapes_change() -> None:
         counts = []
         for update in [{"a": 1.0}, {"a": 2.0}, {"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0}]:
             before = links.messages_sent
-            sum_updates(named("halving_doubling"), links, update)
+            sum_updates(named("halving-doubling"), links, update)
             counts.append(links.messages_sent - before)
         return counts
 

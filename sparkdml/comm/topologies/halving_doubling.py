@@ -18,7 +18,7 @@ class HalvingDoubling(Topology):
     that are close exchange the large pieces.
     """
 
-    name = "halving_doubling"
+    name = "halving-doubling"
 
     def neighbours(self, rank: int, size: int) -> frozenset[int]:
         core = _core(size)
