@@ -42,6 +42,7 @@ class Config:
     )
     workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
     cooperation: tuple[str, ...] = setting("of " + ", ".join(COOPERATION), default=COOPERATION)
+    passes: int = setting("passes over the rows that each of them may make at most", default=30)
     placement: str = setting("where methods that cooperate are raced", default="allreduce")
     repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
     precision: float = setting("objectives count as reached within this share of the optimum", default=1e-6)
@@ -104,7 +105,7 @@ def run_together(spark: SparkSession, name: str, folder: Path, config: Config) -
         return cooperation_races.rounds(spark)
     if name == "codecs":
         return cooperation_races.codecs(spark, "mnist", folder, Path(config.data))
-    return cooperation_races.race(spark, name, folder, Path(config.data), config.placement)
+    return cooperation_races.race(spark, name, folder, Path(config.data), config.placement, config.passes)
 
 
 def race(spark: SparkSession, workload: Workload, config: Config) -> tuple[dict[str, Any], str]:

@@ -81,13 +81,13 @@ def test_regression_whatever_the_labels_unit(make_frame, solver: str) -> None:
     X, _ = rows()
     y = 1e4 + 300.0 * (X @ np.arange(1.0, 7.0) + 20.0 * np.random.default_rng(1).standard_normal(len(X)))
     frame = make_frame(X, y).cache()
-    reference = LinearRegression(regParam=0.1, solver="l-bfgs", tol=1e-12).fit(frame)
-    found = LinearRegression(regParam=0.1, solver=solver, maxIter=300, tol=1e-12).fit(frame)
+    reference = LinearRegression(regParam=300.0, solver="l-bfgs", tol=1e-12).fit(frame)
+    found = LinearRegression(regParam=300.0, solver=solver, maxIter=300, tol=1e-12).fit(frame)
     assert found.report.objective == pytest.approx(reference.report.objective, rel=1e-4, abs=1e-6)
     np.testing.assert_allclose(found.coefficients.toArray(), reference.coefficients.toArray(), rtol=1e-2)
     assert found.summary.rootMeanSquaredError == pytest.approx(reference.summary.rootMeanSquaredError, rel=1e-2)
     # step rules, too, are of the labels' own unit
-    stepped = LinearRegression(regParam=0.1, solver="model-averaging", maxIter=40, batchSize=16).fit(frame)
+    stepped = LinearRegression(regParam=300.0, solver="model-averaging", maxIter=40, batchSize=16).fit(frame)
     assert stepped.report.objective <= reference.report.objective * 1.05 + 1e-3
 
 
