@@ -45,7 +45,7 @@ tools: ## check that Python and Java are there, and say how to install what is n
 $(VENV)/.stamp: pyproject.toml | tools
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	$(BIN)/python -c 'from sparkdml.daemon import warm; warm()'  # compiles the kernels, once
+	$(BIN)/python -m sparkdml.compiling  # the kernels, once
 	@touch $@
 
 venv: $(VENV)/.stamp ## make .venv and install the package into it, for development

@@ -80,15 +80,16 @@ def wide_sparse(folder: Path, rows: int = 200_000, columns: int = 100_000, row_n
     return _written("sparse", folder, features, labels, {"regParam": 1e-4})
 
 
-def mnist(folder: Path, source: Path) -> Workload | None:
-    """Handwritten digits, pixels from 0 to 1; None where the file is not there."""
+def mnist(folder: Path, source: Path, most_rows: int | None = None) -> Workload | None:
+    """Handwritten digits (the first of them), pixels from 0 to 1; None where the file is not there."""
     if not source.exists():
         return None
-    table = pq.read_table(source)
+    table = pq.read_table(source).slice(0, most_rows)
     pixels = table["pixels"].combine_chunks().values.to_numpy(zero_copy_only=False)
     features = sparse.csr_matrix(pixels.reshape(table.num_rows, -1).astype(np.float64) / 255.0)
     labels = table["label"].to_numpy().astype(np.float64)
-    return _written("mnist", folder, features, labels, {"regParam": 1e-3, "standardization": False})
+    name = "mnist" if most_rows is None else f"mnist-{most_rows}"
+    return _written(name, folder, features, labels, {"regParam": 1e-3, "standardization": False})
 
 
 def a9a(folder: Path, source: Path) -> Workload | None:

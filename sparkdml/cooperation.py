@@ -14,6 +14,7 @@ from sparkdml.algorithms import (
     CoCoA,
     Compressed,
     Ensemble,
+    FeatureDescent,
     Limits,
     ModelAveraging,
     NewtonCG,
@@ -135,6 +136,9 @@ class Plan:
         steps = self.local_steps if isinstance(self.local_steps, int) else 0
         return DSVRG(SVRG(step_size=self.step_size, seed=self.seed), self.limits, steps)
 
+    def _coordinate_descent(self) -> Algorithm:
+        return FeatureDescent(self.limits, local_passes=5, seed=self.seed)  # converting to columns costs four
+
     def _newton_cg(self) -> Algorithm:
         return NewtonCG(self.limits.max_iterations, self.limits.tolerance)
 
@@ -150,8 +154,11 @@ SOLVERS: dict[str, Callable[[Plan], Algorithm]] = {
     "admm": Plan._admm,
     "cocoa": Plan._cocoa,
     "svrg": Plan._svrg,
+    "coordinate-descent": Plan._coordinate_descent,
     "newton-cg": Plan._newton_cg,
 }
+#: Those whose workers hold all rows and some of their columns.
+BY_FEATURES = frozenset(("coordinate-descent",))
 #: Those that take steps on single rows: they want rows as sparse as they are, and scaled only if that is asked for.
 STEPPING = frozenset(SOLVERS) - {"admm", "newton-cg"}
 

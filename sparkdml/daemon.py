@@ -19,19 +19,25 @@ from sparkdml.resources.worker import hide_from_collector
 
 
 def warm() -> None:
-    """Load kernels from numba's cache, or compile them into it, by running them on two rows."""
+    """Load the kernels that most fits need from numba's cache, or compile them into it, by running them on two rows."""
+    blocks = two_rows()
+    for loss in (Logistic(), Softmax(2)):
+        loss_and_gradient(loss, blocks, np.zeros((1, loss.outputs)), np.zeros(loss.outputs))
+    gram_matrix(blocks, np.zeros(1))
+    labels, weights = np.array([0.0, 1.0]), np.ones(2)
+    dense_statistics(_frozen([[0.0], [1.0]]), labels, weights)
+    SparseMoments(1).add(np.array([0, 1, 1]), _frozen([0], np.int32), _frozen([1.0]), labels, weights)
+
+
+def two_rows() -> list[Block]:
+    """A block of each kind, of the same two rows of one feature."""
     labels, weights = _frozen([0.0, 1.0]), _frozen([1.0, 1.0])
     indptr, indices = _frozen([0, 1, 1], np.int64), _frozen([0], np.int32)
+    blocks: list[Block] = []
     for dtype in (np.float32, np.float64):
-        blocks: list[Block] = [
-            DenseBlock(labels, weights, 1, _frozen([[0.0], [1.0]], dtype)),
-            SparseBlock(labels, weights, 1, indptr, indices, _frozen([1.0], dtype)),
-        ]
-        for loss in (Logistic(), Softmax(2)):
-            loss_and_gradient(loss, blocks, np.zeros((1, loss.outputs)), np.zeros(loss.outputs))
-        gram_matrix(blocks, np.zeros(1))
-    dense_statistics(_frozen([[0.0], [1.0]]), labels.copy(), weights.copy())
-    SparseMoments(1).add(indptr.copy(), indices, _frozen([1.0]), labels.copy(), weights.copy())
+        blocks.append(DenseBlock(labels, weights, 1, _frozen([[0.0], [1.0]], dtype)))
+        blocks.append(SparseBlock(labels, weights, 1, indptr, indices, _frozen([1.0], dtype)))
+    return blocks
 
 
 def _frozen(values: list, dtype: type = np.float64) -> np.ndarray:

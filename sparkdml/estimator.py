@@ -17,6 +17,7 @@ from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.partition import Split
 from sparkdml.data.sources import from_dataframe
+from sparkdml.fit.checkpoint import MAP_PREFIX
 from sparkdml.fit.prepared import Fits, Prepared, Shared
 from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
 from sparkdml.fit.running import Keeping, Run
@@ -103,7 +104,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             estimator.checkParams()
         for index, estimator in enumerate(estimators):
             if estimator._column("checkpointDir"):
-                estimator._set(checkpointDir=f"{estimator.getCheckpointDir()}/map-{index:04d}")
+                estimator._set(checkpointDir=f"{estimator.getCheckpointDir()}/{MAP_PREFIX}{index:04d}")
         fits = [partial(_fit_shared, estimator, dataset) for estimator in estimators]
         return Fits(fits, [estimator._reads() for estimator in estimators])
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sparkdml import cooperation
+from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.progress import Limits
 from sparkdml.cooperation import Plan
+from sparkdml.data.by_features import FeatureDataset
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import BlockEstimator
+from sparkdml.fit.prepared import Prepared
 from sparkdml.losses import Loss
 from sparkdml.penalties import L2, ElasticNet, Penalty
 from sparkdml.placement import choice
 from sparkdml.problem import Problem, Scaling
+from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
 
 logger = logging.getLogger(__name__)
@@ -80,6 +85,16 @@ class LinearEstimator(BlockEstimator):
     def _cooperates(self) -> bool:
         return self.getOrDefault("solver") in cooperation.SOLVERS
 
+    def _run(
+        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
+    ) -> tuple[Any, FitReport]:
+        if self.getOrDefault("solver") not in cooperation.BY_FEATURES:
+            return super()._run(algorithm, problem, start, given, solver)
+        with FeatureDataset(given.dataset) as columns:
+            seconds = given.ingest_seconds + columns.ingest_seconds
+            by_features = replace(given, dataset=columns, ingest_seconds=seconds, closing=[])
+            return super()._run(algorithm, problem, start, by_features, solver)
+
     def _plan(self) -> Plan:
         """The parameters of a solver in which workers cooperate."""
         value = self.getOrDefault
@@ -106,7 +121,7 @@ class LinearEstimator(BlockEstimator):
             return {}
         std = dataset.statistics.std
         return {
-            "centred": not dataset.has_sparse_blocks,
+            "centred": not (dataset.has_sparse_blocks or self.getOrDefault("solver") in cooperation.BY_FEATURES),
             "std": std if self.getOrDefault("standardization") else np.where(std > 0.0, 1.0, 0.0),
         }
 

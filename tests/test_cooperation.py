@@ -21,6 +21,7 @@ CLOSE = {
     "admm": 1e-6,
     "cocoa": 1e-5,
     "svrg": 1e-6,
+    "coordinate-descent": 5e-3,
     "newton-cg": 1e-8,
 }
 PLACEMENTS = ["local", pytest.param("broadcast", marks=pytest.mark.slow), "allreduce"]
@@ -76,7 +77,7 @@ def test_more_than_two_classes(make_frame, solver: str) -> None:
         assert found.fit(dataset).report.objective <= best * 1.02
 
 
-@pytest.mark.parametrize("solver", ["admm", "cocoa", "svrg", "newton-cg"])
+@pytest.mark.parametrize("solver", ["admm", "cocoa", "svrg", "coordinate-descent", "newton-cg"])
 def test_regression_whatever_the_labels_unit(make_frame, solver: str) -> None:
     X, _ = rows()
     y = 1e4 + 300.0 * (X @ np.arange(1.0, 7.0) + 20.0 * np.random.default_rng(1).standard_normal(len(X)))
@@ -98,9 +99,10 @@ def test_support_vectors(blocks, solver: str) -> None:
     assert best - 1e-6 <= found <= best * (1 + 5e-3)
 
 
-def test_lasso_by_admm_has_the_zeros_of_owlqn(blocks) -> None:
+@pytest.mark.parametrize("solver", ["admm", "coordinate-descent"])
+def test_lasso_has_the_zeros_of_owlqn(blocks, solver: str) -> None:
     params = {"regParam": 0.1, "elasticNetParam": 1.0, "tol": 1e-10, "maxIter": 500}
-    ours = LogisticRegression(solver="admm", **params).fit(blocks)
+    ours = LogisticRegression(solver=solver, **params).fit(blocks)
     reference = LogisticRegression(**params).fit(blocks)
     assert ours.report.objective == pytest.approx(reference.report.objective, rel=1e-6)
     zeros = reference.coefficients.toArray() == 0.0

@@ -109,7 +109,7 @@ class LinearSVC(
 
     def checkParams(self) -> None:
         super().checkParams()
-        if self.getSolver() in ("svrg", "newton-cg"):
+        if self.getSolver() in ("svrg", "coordinate-descent", "newton-cg"):
             raise ValueError(
                 f"solver='{self.getSolver()}' needs a smooth loss, and the hinge loss has corners; use cocoa, admm, "
                 "sgd or auto"

@@ -71,6 +71,9 @@ class Dataset:
     ingest_seconds : time that preparing took.
     """
 
+    #: Whether rows may be dealt among workers otherwise than by partition.
+    divisible = True
+
     def __init__(self, identity: str, records: RDD, columns: Columns) -> None:
         self.id = identity
         self.context: SparkContext = records.context

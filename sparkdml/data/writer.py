@@ -100,8 +100,16 @@ class PartitionWriter:
         if sparse:
             arrays["indptr"] = [_join_indptr([part.indptr for part in sparse])]
             arrays["indices"] = [part.indices for part in sparse]
-        name = f"block-{len(self._blocks):05d}"
-        self._blocks.append(self._write(name, parts[0].features, arrays))
+        self.add_block(parts[0].features, arrays)
+
+    def add_block(self, features: int, arrays: dict[str, list[np.ndarray]]) -> None:
+        """Write a block of these arrays as it is."""
+        self._blocks.append(self._write(f"block-{len(self._blocks):05d}", features, arrays))
+
+    @property
+    def blocks(self) -> tuple[FileSpec, ...]:
+        """Written so far."""
+        return tuple(self._blocks)
 
     def _write(self, name: str, features: int, arrays: dict[str, list[np.ndarray]]) -> FileSpec:
         full = []

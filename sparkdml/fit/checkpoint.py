@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 NAME = "sparkdml-fit.npz"
+#: Each of several fits at once has a folder of its own, which goes when it ends.
+MAP_PREFIX = "map-"
 
 
 class Checkpoint:
@@ -124,3 +126,6 @@ class _File:
 
     def remove(self) -> None:
         self._system.delete(self._path, False)
+        folder = self._path.getParent()
+        if str(folder.getName()).startswith(MAP_PREFIX) and not len(self._system.listStatus(folder)):
+            self._system.delete(folder, False)

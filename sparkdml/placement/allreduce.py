@@ -91,10 +91,10 @@ class AllReduce(Placement):
         history = History() if history is None else history
         dataset.check_open()
         self._check_mixing(algorithm)
-        workers = self._workers(dataset)
         lost, vanished = 0, 0
         while state.stop is None:
             with _turn:
+                workers = self._workers(dataset)  # a lost executor may have taken slots along
                 outcome = self._attempt(algorithm, problem, state, dataset, workers, on_round, history)
             state = outcome.state
             if outcome.missing:

@@ -49,7 +49,8 @@ class Local(Placement):
 
         def ask(coef: np.ndarray, clock: int) -> Exchanged:
             # every round looks for its files anew, so that lost ones are found and built again
-            workers = shares(dataset.open_here(), threads)
+            opened = dataset.open_here()
+            workers = shares(opened, threads) if dataset.divisible else [list(blocks) for blocks in opened]
 
             def work(number: int) -> tuple[Update, float]:
                 began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Run by test_lost_executor.py: a fit during which one of two executors is ended. Prints one line of JSON."""
+"""Run by test_lost_executor.py with a placement: one of two executors ends during a fit. Prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkdml.classification import LogisticRegression
 from sparkdml.classification.logistic_regression import starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
-from sparkdml.placement import Broadcast
+from sparkdml.placement import PLACEMENTS
 
 SCHEMA = StructType([StructField("features", VectorUDT()), StructField("label", DoubleType())])
 
@@ -69,7 +69,7 @@ def main() -> None:
         problem = estimator._problem(dataset, Logistic())
         start = starting_point(problem, dataset.statistics.histogram)
         algorithm = LBFGS(100, 1e-12)
-        trained = Broadcast().train(algorithm, problem, algorithm.init(problem, start), dataset, end_one)
+        trained = PLACEMENTS[sys.argv[1]]().train(algorithm, problem, algorithm.init(problem, start), dataset, end_one)
         directories = sorted(path for _, path in dataset._homes)
     print(
         json.dumps(

@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 HERE = Path(__file__).parent
 
 
-def test_a_fit_survives_the_end_of_one_of_two_executors(tmp_path):
+@pytest.mark.parametrize("placement", ["broadcast", "allreduce"])
+def test_a_fit_survives_the_end_of_one_of_two_executors(tmp_path, placement):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
     environment["PYSPARK_PYTHON"] = sys.executable
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), environment.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(HERE / "lost_executor.py")],
+        [sys.executable, str(HERE / "lost_executor.py"), placement],
         capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
