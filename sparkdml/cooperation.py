@@ -25,7 +25,7 @@ from sparkdml.algorithms.intervals import Auto, Fixed, Growing, Interval
 from sparkdml.comm.codecs import codec
 from sparkdml.optim.descent import Descent
 from sparkdml.optim.local_solver import LocalSolver
-from sparkdml.optim.schedules import SCHEDULES, Constant, Schedule, WarmUp
+from sparkdml.optim.schedules import SCHEDULES, Constant, Cosine, Schedule, WarmUp
 from sparkdml.optim.steps import STEPS
 from sparkdml.optim.variance_reduction import SAG, SAGA, SVRG
 
@@ -34,11 +34,15 @@ VARIANCE_REDUCED: dict[str, Callable[..., LocalSolver]] = {"svrg": SVRG, "sag": 
 #: Step rules whose steps are as long as gradients are large.
 PLAIN_STEPS = frozenset(("sgd", "momentum", "nesterov"))
 EXACT = "identity"
+#: Rows of a step unless they are set: of a step rule, and of those that reduce variance.
+BATCH, REDUCED_BATCH = 64, 16
+#: What a cosine schedule falls to.
+LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The values of :class:`~sparkdml.params.HasCooperation`'s parameters; ``step_size`` None: it was not set.
+    """The values of :class:`~sparkdml.params.HasCooperation`'s parameters; ``step_size``, ``batch_size`` None: not set.
 
     ``unit`` is how large coefficients are: adaptive rules, whose steps do not depend on the gradient's scale, take
     steps in that unit.
@@ -52,7 +56,7 @@ class Plan:
     step_size: float | None
     default_step_size: float
     schedule: str
-    batch_size: int
+    batch_size: int | None
     fraction: float
     local_steps: int | str
     block_momentum: float
@@ -71,17 +75,20 @@ class Plan:
                 f"optimizer='{self.optimizer}' works on a worker's own rows, and solver='sgd' steps on everyone's; use "
                 f"solver='svrg' or 'model-averaging', or optimizer {', '.join(STEPS)}"
             )
-        parse_schedule(self.schedule)
+        parse_schedule(self.schedule, 1)
         codec(self.codec)
         if self.topology == "gossip" and (self.solver != "model-averaging" or self.codec != EXACT):
             raise ValueError(
                 f"topology='gossip' averages whole models among neighbours, which solver='{self.solver}' with "
                 f"codec='{self.codec}' does not; use solver='model-averaging' and codec='identity'"
             )
-        if self.topology == "gossip" and self.local_steps == "auto":
+        if self.topology == "gossip" and self.local_steps != "pass":
             raise ValueError(
-                "localSteps='auto' is settled by all workers, which topology='gossip' avoids; set a number"
+                "topology='gossip' keeps workers in step without asking all of them, which localSteps="
+                f"{self.local_steps!r} does not; use localSteps='pass'"
             )
+        if self.solver == "svrg" and self.local_steps in ("growing", "auto"):
+            raise ValueError(f"solver='svrg' takes localSteps='pass' or a number, not '{self.local_steps}'")
 
     def algorithm(self) -> Algorithm:
         """The method; ValueError where a codec may alter what it needs exact."""
@@ -94,11 +101,15 @@ class Plan:
         return size if self.optimizer in PLAIN_STEPS else size * self.unit
 
     @property
+    def _schedule(self) -> Schedule:
+        return parse_schedule(self.schedule, self.limits.max_iterations)
+
+    @property
     def _local(self) -> LocalSolver:
         if self.optimizer in VARIANCE_REDUCED:
-            return VARIANCE_REDUCED[self.optimizer](step_size=self.step_size, seed=self.seed)
-        step, schedule = STEPS[self.optimizer](), parse_schedule(self.schedule)
-        return Descent(step, self._size, schedule, batch_size=self.batch_size, seed=self.seed)
+            return VARIANCE_REDUCED[self.optimizer](self.step_size, self.batch_size or REDUCED_BATCH, self.seed)
+        step, schedule = STEPS[self.optimizer](), self._schedule
+        return Descent(step, self._size, schedule, batch_size=self.batch_size or BATCH, seed=self.seed)
 
     @property
     def _interval(self) -> Interval:
@@ -107,7 +118,7 @@ class Plan:
         return {"pass": Fixed, "growing": Growing, "auto": Auto}[self.local_steps]()
 
     def _sync_sgd(self) -> Algorithm:
-        step, schedule = STEPS[self.optimizer](), parse_schedule(self.schedule)
+        step, schedule = STEPS[self.optimizer](), self._schedule
         return SyncSGD(step, schedule, self._size, self.fraction, self.limits, self.seed)
 
     def _model_averaging(self) -> Algorithm:
@@ -127,14 +138,14 @@ class Plan:
         return EASGD(self._local, self._interval, self.limits, beta=self.elasticity)
 
     def _admm(self) -> Algorithm:
-        return ADMM(self.limits)
+        return ADMM(self.limits, unit=self.unit)
 
     def _cocoa(self) -> Algorithm:
         return CoCoA(self.limits, seed=self.seed)
 
     def _svrg(self) -> Algorithm:
         steps = self.local_steps if isinstance(self.local_steps, int) else 0
-        return DSVRG(SVRG(step_size=self.step_size, seed=self.seed), self.limits, steps)
+        return DSVRG(SVRG(self.step_size, self.batch_size or REDUCED_BATCH, self.seed), self.limits, steps)
 
     def _coordinate_descent(self) -> Algorithm:
         return FeatureDescent(self.limits, local_passes=5, seed=self.seed)  # converting to columns costs four
@@ -157,20 +168,35 @@ SOLVERS: dict[str, Callable[[Plan], Algorithm]] = {
     "coordinate-descent": Plan._coordinate_descent,
     "newton-cg": Plan._newton_cg,
 }
+_STEPS = frozenset(("optimizer", "stepSize", "schedule", "batchSize"))
+#: Which parameters a method uses, of those that only some use.
+USES: dict[str, frozenset[str]] = {
+    "sgd": frozenset(("optimizer", "stepSize", "schedule", "miniBatchFraction")),
+    "model-averaging": _STEPS | {"localSteps"},
+    "one-shot-averaging": _STEPS,
+    "ensemble": _STEPS,
+    "bmuf": _STEPS | {"localSteps", "blockMomentum"},
+    "easgd": _STEPS | {"localSteps", "elasticity"},
+    "svrg": frozenset(("stepSize", "batchSize", "localSteps")),
+}
+SOME_USE: frozenset[str] = frozenset().union(*USES.values())
 #: Those whose workers hold all rows and some of their columns.
 BY_FEATURES = frozenset(("coordinate-descent",))
 #: Those that take steps on single rows: they want rows as sparse as they are, and scaled only if that is asked for.
 STEPPING = frozenset(SOLVERS) - {"admm", "newton-cg"}
 
 
-def parse_schedule(text: str) -> Schedule:
-    """``cosine``, or ``warm-up:2+cosine``: two passes of warm-up before it."""
+def parse_schedule(text: str, passes: int) -> Schedule:
+    """``cosine``, which falls over ``passes``, or ``warm-up:2+cosine``: two passes of warm-up before it."""
     first, plus, rest = text.partition("+")
     name, colon, length = first.partition(":")
     plain = [known for known in SCHEDULES if known != "warm-up"]
     try:
         if name == "warm-up" and colon:
-            return WarmUp(float(length), parse_schedule(rest) if plus else Constant())
+            return WarmUp(float(length), parse_schedule(rest, passes) if plus else Constant())
+        if text == "cosine":
+            # not down to 0, where nothing would move any more
+            return Cosine(max(passes, 1), LEAST_SHARE)
         if text in plain:
             return SCHEDULES[text]()
     except ValueError as error:

@@ -145,7 +145,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         read: list[Dataset] = []
         try:
             for part in parts:
-                read.append(self._read(part, weight))
+                # rows that are held back are not drawn from: they are for judging
+                read.append(self._read(part, weight, self._split if part is parts[0] else Split()))
         except BaseException:
             for blocks in read:
                 blocks.close()
@@ -153,9 +154,12 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         held = read[1] if len(read) > 1 else None
         return Prepared(read[0], sum(r.ingest_seconds for r in read), parts[0], weight, held, read)
 
-    def _read(self, frame: DataFrame, weight: str | None) -> Dataset:
+    @property
+    def _split(self) -> Split:
+        return Split(self._value("split") or "given", self._value("seed") or 0)
+
+    def _read(self, frame: DataFrame, weight: str | None, split: Split) -> Dataset:
         features: Any = self._column("featuresCols") or self.getOrDefault("featuresCol")
-        split = Split(self._value("split") or "given", self._value("seed") or 0)
         label, offset = self.getOrDefault("labelCol"), self._column("offsetCol")
         return from_dataframe(frame, features, label, weight, self.CLASSES, offset, split)
 

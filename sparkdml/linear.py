@@ -64,6 +64,8 @@ class LinearEstimator(BlockEstimator):
             raise ValueError(f"solver='{solver}' is not known; it can be {', '.join((*self.SOLVERS, *methods))}")
         if solver == "ensemble" and not self.ENSEMBLES:
             raise ValueError("solver='ensemble' averages probabilities, which only LogisticRegression has; use another")
+        if methods:
+            self._check_used(solver)
         if solver in methods:
             self._plan().algorithm()
             self._check_penalty(solver)
@@ -72,6 +74,26 @@ class LinearEstimator(BlockEstimator):
                 f"codec='{self.getOrDefault('codec')}' needs a solver of steps, such as sgd or model-averaging, and "
                 f"solver is '{solver}'; set that, or codec='{cooperation.EXACT}'"
             )
+
+    def _check_used(self, solver: str) -> None:
+        """Refuse parameters that were set and would have no effect."""
+        used = cooperation.USES.get(solver, frozenset())
+        for name in sorted(cooperation.SOME_USE - used):
+            if self.isSet(name):
+                users = [method for method, names in cooperation.USES.items() if name in names]
+                raise ValueError(
+                    f"{name} is set, but solver='{solver}' does not use it; unset it, or use solver {', '.join(users)}"
+                )
+        optimizer = self.getOrDefault("optimizer")
+        if self.isSet("schedule") and optimizer in cooperation.VARIANCE_REDUCED:
+            raise ValueError(f"schedule is set, but optimizer='{optimizer}' keeps its step size; unset it")
+        if self.getOrDefault("topology") == "gossip":
+            if solver != "model-averaging":
+                raise ValueError(
+                    f"topology='gossip' averages whole models; use solver='model-averaging' instead of '{solver}'"
+                )
+            if self._column("validationIndicatorCol"):
+                raise ValueError("topology='gossip' has no model of all workers to validate before the fit ends")
 
     def _check_penalty(self, solver: str) -> None:
         strength = self.getOrDefault("regParam")
@@ -90,6 +112,11 @@ class LinearEstimator(BlockEstimator):
     ) -> tuple[Any, FitReport]:
         if self.getOrDefault("solver") not in cooperation.BY_FEATURES:
             return super()._run(algorithm, problem, start, given, solver)
+        if self.getPlacement() == "allreduce" and not given.dataset.is_here:
+            raise ValueError(
+                f"solver='{self.getOrDefault('solver')}' gives each worker all rows of some columns, which "
+                "placement='allreduce' deals by host; use placement='broadcast' on a cluster"
+            )
         with FeatureDataset(given.dataset) as columns:
             seconds = given.ingest_seconds + columns.ingest_seconds
             by_features = replace(given, dataset=columns, ingest_seconds=seconds, closing=[])
@@ -105,7 +132,7 @@ class LinearEstimator(BlockEstimator):
             step_size=value("stepSize") if self.isSet("stepSize") else None,
             default_step_size=value("stepSize"),
             schedule=value("schedule"),
-            batch_size=value("batchSize"),
+            batch_size=value("batchSize") if self.isSet("batchSize") else None,
             fraction=value("miniBatchFraction"),
             local_steps=value("localSteps"),
             block_momentum=value("blockMomentum"),
@@ -132,17 +159,19 @@ class LinearEstimator(BlockEstimator):
         penalty: Penalty | None = None,
         centred: bool = True,
         std: np.ndarray | None = None,
+        unit: float = 1.0,
     ) -> Problem:
         """The objective in the data set's own scale.
 
         Without ``centred``, coordinates keep 0 where it is; ``std`` (d,) takes the place of sample deviations.
+        ``unit`` is how large margins are; coefficients are told in it.
         """
         statistics = dataset.statistics
-        inverse_std = inverse_of(statistics.std if std is None else std)[:, None]
+        inverse_std = unit * inverse_of(statistics.std if std is None else std)[:, None]
         mean = statistics.mean[:, None]
         if not self.getOrDefault("fitIntercept") and np.any((inverse_std == 0) & (mean != 0)):
             logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
-        scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std)
+        scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std, unit)
         penalty = self._penalty(inverse_std) if penalty is None else penalty
         return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum)
 

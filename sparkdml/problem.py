@@ -16,10 +16,12 @@ class Scaling:
     """Standardisation that never touches the rows.
 
     ``mean`` and ``inverse_std`` have shape (d, 1). A constant feature has ``inverse_std`` 0: its coefficient is 0.
+    ``unit`` is contained in ``inverse_std``: scaled coefficients of 1 move margins by so much a standard deviation.
     """
 
     mean: np.ndarray
     inverse_std: np.ndarray
+    unit: float = 1.0
 
     @property
     def std(self) -> np.ndarray:
@@ -108,6 +110,7 @@ class Problem:
     def curvature(self) -> np.ndarray:
         """An estimate of the Hessian's diagonal, shape (size,): it preconditions the first steps."""
         shape = (self.features, self.loss.outputs)
-        coefficients = np.broadcast_to(self.loss.curvature + self.penalty.curvature(), shape)
+        of_loss = self.loss.curvature * self.scaling.unit**2
+        coefficients = np.broadcast_to(of_loss + self.penalty.curvature(), shape)
         rest = np.full(self.size - coefficients.size, self.loss.curvature)
         return np.concatenate([coefficients.ravel(), rest])

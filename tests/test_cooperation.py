@@ -51,6 +51,15 @@ def optimum(data, **params) -> float:
     return LogisticRegression(regParam=0.05, tol=1e-12, **params).fit(data).report.objective
 
 
+def small_steps(solver: str) -> dict:
+    """The solver, with batches that suit a few hundred rows where it has any."""
+    if solver == "sgd":
+        return {"solver": solver, "miniBatchFraction": 0.2, "optimizer": "momentum", "stepSize": 0.05}
+    return (
+        {"solver": solver, "batchSize": 16} if "batchSize" in cooperation.USES.get(solver, ()) else {"solver": solver}
+    )
+
+
 def test_every_method_is_tried() -> None:
     assert CLOSE.keys() == cooperation.SOLVERS.keys()
 
@@ -58,8 +67,7 @@ def test_every_method_is_tried() -> None:
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("solver", CLOSE)
 def test_methods_come_close_to_the_optimum(blocks, solver: str, placement: str) -> None:
-    more = {"miniBatchFraction": 0.2, "optimizer": "momentum", "stepSize": 0.05} if solver == "sgd" else {}
-    estimator = LogisticRegression(regParam=0.05, solver=solver, placement=placement, maxIter=40, batchSize=16, **more)
+    estimator = LogisticRegression(regParam=0.05, placement=placement, maxIter=40, **small_steps(solver))
     report = estimator.fit(blocks).report
     best = optimum(blocks)
     assert report.objective <= best * (1 + CLOSE[solver])
@@ -73,7 +81,7 @@ def test_more_than_two_classes(make_frame, solver: str) -> None:
     X, y = rows(classes=3)
     with from_dataframe(make_frame(X, y, kind="sparse")) as dataset:
         best = optimum(dataset)
-        found = LogisticRegression(regParam=0.05, solver=solver, maxIter=30, batchSize=16, miniBatchFraction=0.1)
+        found = LogisticRegression(regParam=0.05, maxIter=30, **small_steps(solver))
         assert found.fit(dataset).report.objective <= best * 1.02
 
 
@@ -95,7 +103,7 @@ def test_regression_whatever_the_labels_unit(make_frame, solver: str) -> None:
 @pytest.mark.parametrize("solver", ["cocoa", "admm", "model-averaging"])
 def test_support_vectors(blocks, solver: str) -> None:
     best = LinearSVC(regParam=0.1, tol=1e-10).fit(blocks).report.objective
-    found = LinearSVC(regParam=0.1, solver=solver, maxIter=60, batchSize=16).fit(blocks).report.objective
+    found = LinearSVC(regParam=0.1, maxIter=60, **small_steps(solver)).fit(blocks).report.objective
     assert best - 1e-6 <= found <= best * (1 + 5e-3)
 
 
@@ -113,7 +121,7 @@ def test_lasso_has_the_zeros_of_owlqn(blocks, solver: str) -> None:
 @pytest.mark.parametrize("solver", ["sgd", "model-averaging"])
 @pytest.mark.parametrize("codec", ["float16", "int8", "1-bit", "top-k:0.5", "power-sgd:1"])
 def test_codecs_lose_nothing_for_good(blocks, solver: str, codec: str) -> None:
-    params = {"regParam": 0.05, "solver": solver, "maxIter": 40, "tol": 0.0, "batchSize": 16, "miniBatchFraction": 0.2}
+    params = {"regParam": 0.05, "maxIter": 40, "tol": 0.0, **small_steps(solver)}
     plain = LogisticRegression(**params).fit(blocks).report
     coded = LogisticRegression(codec=codec, **params).fit(blocks).report
     assert coded.objective == pytest.approx(plain.objective, rel=1e-2)
@@ -230,11 +238,11 @@ def test_rows_may_be_split_before_they_are_read(frame, split: str) -> None:
 
 
 def test_a_model_saves_and_loads_whatever_trained_it(frame, tmp_path) -> None:
-    estimator = LinearRegression(solver="admm", regParam=0.1, codec="identity", localSteps=7, split="shuffled", seed=3)
+    estimator = LinearRegression(solver="svrg", regParam=0.1, codec="identity", localSteps=7, split="shuffled", seed=3)
     path = str(tmp_path / "estimator")
     estimator.save(path)
     loaded = LinearRegression.load(path)
-    assert (loaded.getSolver(), loaded.getLocalSteps(), loaded.getSplit()) == ("admm", 7, "shuffled")
+    assert (loaded.getSolver(), loaded.getLocalSteps(), loaded.getSplit()) == ("svrg", 7, "shuffled")
     model = loaded.fit(frame)
     model.save(str(tmp_path / "model"))
     again = type(model).load(str(tmp_path / "model"))
@@ -257,6 +265,14 @@ def test_a_model_saves_and_loads_whatever_trained_it(frame, tmp_path) -> None:
         ({"solver": "sgd", "topology": "ring"}, "is for placement='allreduce', and placement is 'auto'"),
         ({"placement": "allreduce", "topology": "star"}, "topology='star' is not known"),
         ({"solver": "bmuf", "placement": "allreduce", "topology": "gossip"}, "use solver='model-averaging'"),
+        ({"optimizer": "adam"}, "optimizer is set, but solver='auto' does not use it"),
+        ({"solver": "admm", "stepSize": 0.1}, "stepSize is set, but solver='admm' does not use it"),
+        ({"solver": "sgd", "localSteps": 5}, "localSteps is set, but solver='sgd' does not use it"),
+        ({"solver": "bmuf", "elasticity": 0.5}, "use solver easgd"),
+        ({"solver": "easgd", "optimizer": "saga", "schedule": "cosine"}, "optimizer='saga' keeps its step size"),
+        ({"solver": "svrg", "localSteps": "auto"}, "takes localSteps='pass' or a number, not 'auto'"),
+        ({"solver": "model-averaging", "localSteps": 3, "placement": "allreduce", "topology": "gossip"}, "'pass'"),
+        ({"placement": "allreduce", "topology": "gossip"}, "use solver='model-averaging' instead of 'auto'"),
         ({"split": "random"}, "split='random' is not known; it can be given, shuffled"),
         ({"solver": "sgd", "stepSize": -1.0}, "stepSize=-1.0 is not allowed"),
         ({"solver": "sgd", "miniBatchFraction": 1.5}, "miniBatchFraction=1.5 is not allowed"),
@@ -278,3 +294,65 @@ def test_steps_that_diverge_say_what_to_change(blocks) -> None:
     estimator = LogisticRegression(solver="sgd", optimizer="sgd", stepSize=1e9, miniBatchFraction=1.0)
     with pytest.raises(ValueError, match="use a smaller stepSize"):
         estimator.fit(blocks)
+
+
+def test_steps_that_only_made_it_worse_are_not_called_converged(blocks) -> None:
+    estimator = LogisticRegression(solver="sgd", optimizer="sgd", stepSize=40.0, miniBatchFraction=1.0, tol=1e-3)
+    report = estimator.fit(blocks).report
+    assert report.stop.reason == "stalled"
+    assert "smaller stepSize" in report.stop.remedy
+
+
+def test_held_back_rows_judge_new_points_only(make_frame) -> None:
+    X, y = rows()
+    frame = make_frame(X, y).selectExpr("*", "rand(3) < 0.3 as held").cache()
+    params = {"validationIndicatorCol": "held", "patience": 2, "regParam": 0.05, "maxIter": 40}
+    for solver in ("cocoa", "ensemble", "svrg"):
+        report = LogisticRegression(solver=solver, **params).fit(frame).report
+        assert np.isfinite(report.objective)
+        assert all(np.isfinite(report.objective_history))
+
+
+def test_a_gang_that_gives_way_loses_no_memory(blocks, frame) -> None:
+    """A callback that starts a job in every round ends the workers each time; what they remember must outlast them."""
+    params = {"regParam": 0.05, "solver": "cocoa", "maxIter": 6, "tol": 0.0, "placement": "allreduce"}
+    expected = LogisticRegression(**params).fit(blocks).report
+    found = LogisticRegression(**params).setOnRound(lambda history: bool(frame.count() < 0)).fit(blocks).report
+    assert found.objective_history == pytest.approx(expected.objective_history, rel=1e-12)
+
+
+def test_a_fit_within_a_callback_is_refused_where_it_would_wait_for_ever(blocks) -> None:
+    def fit_too(history) -> None:
+        LogisticRegression(placement="allreduce", regParam=0.05).fit(blocks)
+
+    with pytest.raises(ValueError, match="a callback of a fit with placement='allreduce' starts another such fit"):
+        LogisticRegression(placement="allreduce", regParam=0.05, solver="l-bfgs").setOnRound(fit_too).fit(blocks)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"solver": "l-bfgs"},
+        {"solver": "l-bfgs", "regParam": 1.0, "elasticNetParam": 0.5},
+        {"loss": "huber"},
+        {"solver": "normal"},
+        {"solver": "admm"},
+        {"solver": "newton-cg"},
+        {"solver": "model-averaging"},
+    ],
+    ids=lambda params: "-".join(map(str, params.values())),
+)
+def test_the_unit_of_labels_changes_nothing_but_the_unit(make_frame, params: dict, unit: float) -> None:
+    X, _ = rows()
+    rng = np.random.default_rng(1)
+    y = 3.0 + X @ np.arange(1.0, 7.0) + rng.standard_normal(len(X))
+    # the penalty is in the labels' unit
+    scaled = {**params, **({"regParam": params["regParam"] * unit} if "regParam" in params else {})}
+    one = LinearRegression(**params).fit(make_frame(X, y))
+    other = LinearRegression(**scaled).fit(make_frame(X, y * unit))
+    # the model's own numbers, in the labels' unit
+    np.testing.assert_allclose(other.coefficients.toArray() / unit, one.coefficients.toArray(), rtol=1e-5, atol=1e-9)
+    assert other.intercept / unit == pytest.approx(one.intercept, rel=1e-5)
+    if "loss" not in params:
+        assert other.report.objective == pytest.approx(one.report.objective, rel=1e-6)

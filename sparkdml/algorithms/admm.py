@@ -62,6 +62,7 @@ class ADMM(Algorithm):
     guarantee. Not where many digits are needed fast, or local problems are as costly as the whole one.
 
     ``rho`` None is a tenth of the loss's curvature. ``x_k`` is found by at most ``local_iterations`` of L-BFGS.
+    ``unit`` is how large coefficients are: what counts as a small residual.
     """
 
     limits: Limits
@@ -69,6 +70,7 @@ class ADMM(Algorithm):
     relaxation: float = 1.6
     adaptive: bool = True
     local_iterations: int = 30
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         if self.rho is not None and not 0.0 < self.rho < math.inf:
@@ -90,10 +92,10 @@ class ADMM(Algorithm):
         told = _residuals(memory, z, rho)
         start, u = z, np.zeros(len(z))
         # a tenth of a percent of the last disagreement is exact enough: both vanish together
-        exactness = 1e-6
+        exactness = 1e-6 * self.unit
         if memory is not None:
             start, u = memory.x, (memory.sent - z) * (memory.rho / rho)
-            exactness = min(max(1e-3 * rho * float(np.abs(memory.x - z).max()), 1e-13), exactness)
+            exactness = min(max(1e-3 * rho * float(np.abs(memory.x - z).max()), 1e-13 * self.unit), exactness)
         x = self._local(problem, blocks, start, z - u, rho, exactness)
         sent = self.relaxation * x + (1.0 - self.relaxation) * z + u
         return {**told, "loss": loss, "workers": 1.0, "sum": sent.copy()}, Share(x, sent, rho)
@@ -132,7 +134,7 @@ class ADMM(Algorithm):
                 math.sqrt(max(float(total["x_squares"]), workers * float(z @ z))),
                 math.sqrt(float(total["multiplier_squares"])),
             )
-            state = self._judge(state, sizes, math.sqrt(workers * len(z)))
+            state = self._judge(state, sizes, self.unit * math.sqrt(workers * len(z)))
             if self.adaptive and state.rounds < ADAPTIVE_ROUNDS:
                 following = balanced(rho, problem.loss.curvature / workers * primal, dual)
         moved = self._shared(problem, np.asarray(total["sum"]) / workers, workers * rho)

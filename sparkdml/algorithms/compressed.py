@@ -66,6 +66,8 @@ class Compressed(Algorithm):
             seed = (self.seed, turn.worker, turn.clock)
             if self._codec.lossless:
                 packet = self._codec.encode(coefficients, seed)
+            elif not np.isfinite(coefficients).all():
+                packet = codec("identity").encode(coefficients)  # so that the method itself sees that it diverged
             else:
                 packet, lost[name] = ErrorFeedback(self._codec).encode(coefficients, memory.lost.get(name), seed)
             update[name] = Packets(((turn.worker, packet),))

@@ -18,8 +18,8 @@ from sparkdml.optim.variance_reduction import SVRG
 from sparkdml.optim.variance_reduction.stepping import require_plain
 from sparkdml.problem import Problem
 
-#: A pull begins at this share of the loss's curvature, is multiplied by GROWTH when the objective rose, and divided by
-#: DECAY when it fell.
+#: A pull begins at this share of the workers' smoothness, is multiplied by GROWTH when the objective rose, and divided
+#: by DECAY when it fell.
 FIRST_PULL, GROWTH, DECAY = 0.1, 8.0, 2.0
 
 
@@ -32,6 +32,7 @@ class DSVRGState(Progress):
 
     gradient: np.ndarray = field(default_factory=lambda: np.empty(0))
     pull: float = 0.0
+    smoothness: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,18 @@ class DSVRG(Algorithm):
         objective = LocalObjective(problem, blocks, Pull(strength, snapshot) if strength > 0.0 else None)
         weight = objective.weight_sum
         point, memory = self.solver.corrected(objective, snapshot, gradient, memory, self.local_steps, turn)
-        return {"point": weight * point, "weight": weight}, memory
+        return {"point": weight * point, "weight": weight, "smoothness": weight * (memory or 0.0)}, memory
 
     def advance(self, problem: Problem, state: DSVRGState, total: Update) -> DSVRGState:
         if "point" in total:
-            return replace(state, coef=np.asarray(total["point"]) / float(total["weight"]))
+            weight = float(total["weight"])
+            smoothness = float(total["smoothness"]) / weight
+            return replace(state, coef=np.asarray(total["point"]) / weight, smoothness=smoothness)
         tried = observed(state, problem, state.coef, float(total["loss"]), self.limits)
         if tried.objective < state.objective:
             following = replace(tried, gradient=_mean_gradient(problem, state.coef, total), pull=state.pull / DECAY)
         else:
-            pull = max(GROWTH * state.pull, FIRST_PULL * problem.loss.curvature)
+            pull = max(GROWTH * state.pull, FIRST_PULL * state.smoothness)
             following = replace(tried, pull=pull)
         return replace(following, coef=np.concatenate([following.best, following.gradient, [following.pull]]))
 

@@ -45,7 +45,7 @@ class Ensemble(Algorithm):
     def init(self, problem: Problem, coef: np.ndarray) -> EnsembleState:
         if not isinstance(problem.loss, (Logistic, Softmax)):
             raise ValueError(f"an ensemble averages probabilities, and {type(problem.loss).__name__} has none")
-        return EnsembleState(coef=coef, best=coef, iteration=0)
+        return EnsembleState(coef=coef, best=coef)
 
     def work(
         self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Any, turn: Turn
@@ -70,7 +70,7 @@ class Ensemble(Algorithm):
         if not math.isfinite(value):
             return replace(state, stop=Stop("diverged", f"the objective became {value:g}", "use a smaller stepSize"))
         stop = Stop("converged", f"{np.count_nonzero(state.shares)} models were trained for {self.passes} passes each")
-        return replace(state, objective=value, stop=stop)
+        return replace(state, objective=value, iteration=0, stop=stop)
 
 
 def _loss(problem: Problem, blocks: Sequence[Block], models: np.ndarray, shares: np.ndarray) -> float:

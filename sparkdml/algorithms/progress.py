@@ -61,7 +61,14 @@ def _judge(state: Progress, value: float, limits: Limits) -> Stop | None:
         return Stop(
             "diverged", f"the objective became {value:g}", "use a smaller stepSize, or standardize the features"
         )
-    if len(state.lowest) > PATIENCE and state.lowest[0] - state.lowest[-1] <= limits.tolerance * abs(state.first):
+    enough = limits.tolerance * abs(state.first)
+    if len(state.lowest) > PATIENCE and state.lowest[0] - state.lowest[-1] <= enough:
+        if value - state.objective > max(enough, 1e-3 * abs(state.objective)):
+            return Stop(
+                "stalled",
+                f"{PATIENCE} evaluations brought nothing, and the last is {value - state.objective:.3g} above the best",
+                "use a smaller stepSize, or a schedule that falls",
+            )
         return Stop("converged", f"{PATIENCE} evaluations gained at most tol * {abs(state.first):.6g}")
     if state.iteration >= limits.max_iterations:
         return Stop("max_iterations", f"maxIter={limits.max_iterations} reached", "raise maxIter, or tol")

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 #: A connection that has not proved itself by then is dropped; peers themselves answer within milliseconds.
 SECONDS = 5.0
+#: Where the system has these: after so much silence ask whether the peer is there, so often, so many times.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 #   acceptor -> dialer    protocol, nonce
 #   dialer -> acceptor    protocol, nonce, fit, both ranks, HMAC over role, both nonces, fit, ranks
@@ -85,6 +87,12 @@ class Talk:
         self.sock, self.peer, self.deadline = sock, peer, time.monotonic() + SECONDS
         self._steps, self._answer, self._wanted = steps, bytearray(), -1
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # so that a peer whose host vanished is found out, however long it may take to answer
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, seconds in KEEP_ALIVE.items():
+            option = getattr(socket, name, None)
+            if option is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
     @property
     def event(self) -> int:

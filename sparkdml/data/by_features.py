@@ -42,6 +42,8 @@ class FeatureDataset(Dataset):
 
     def __init__(self, source: Dataset, parts: int | None = None) -> None:
         source.check_open()
+        if all(handle.host == socket.gethostname() for handle in source.handles):
+            source.open_here()  # lost files are built again before they are cut
         self._source = source
         bounds = column_bounds(source.statistics.nonzeros, parts or task_slots(source.context))
         identity = uuid.uuid4().hex[:16]

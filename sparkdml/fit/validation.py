@@ -41,6 +41,7 @@ class Memory:
     """What early stopping knows so far: the best loss, the state it belongs to, and the loss at each iteration."""
 
     iteration: int = -1
+    point: np.ndarray | None = None
     since_best: int = 0
     best: float = math.inf
     state: Any = None
@@ -62,9 +63,15 @@ class EarlyStopping:
         known = self.memory
         if state.iteration == known.iteration:
             return None
+        if known.point is not None and np.array_equal(known.point, state.best):
+            # an evaluation that brought no better point says nothing new of the validation rows
+            latest = (state.iteration, known.losses[-1][1])
+            self.memory = replace(known, iteration=state.iteration, losses=(*known.losses, latest))
+            return None
         update = self._ask(state.best, entry.round).update
         loss = float(update["loss"]) / float(update["weight"])
-        known = replace(known, iteration=state.iteration, losses=(*known.losses, (state.iteration, loss)))
+        losses = (*known.losses, (state.iteration, loss))
+        known = replace(known, iteration=state.iteration, point=state.best, losses=losses)
         if loss < known.best:
             self.memory = replace(known, best=loss, state=state, since_best=0)
             return None

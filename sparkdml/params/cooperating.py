@@ -41,7 +41,7 @@ class HasCooperation(HasSeed, HasStepSize):
         Params._dummy(),
         "localSteps",
         "steps that workers take alone between two rounds: a number, 'pass' (one pass over their rows), 'growing' "
-        "(doubles each round), or 'auto' (as many as make computing take as long as communicating)",
+        "(half as many again each round), or 'auto' (as many as make computing take as long as communicating)",
         typeConverter=lambda value: _local_steps(value),
     )
     blockMomentum: Param[float] = Param(

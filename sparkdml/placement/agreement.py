@@ -20,9 +20,11 @@ from sparkdml.optim.gradient import total_loss
 from sparkdml.problem import Problem
 
 #: Names that a placement adds to updates; no algorithm's begins with a space.
-ASKED, SECONDS, WISHES = " asked", " seconds", " wishes"
+ASKED, SECONDS = " asked", " seconds"
+#: Why workers stop, the gravest first.
+REASONS = ("diverged", "stalled", "max_iterations", "converged")
 #: Under gossip, rounds between two questions whether the fit is over: the only thing that all workers settle together.
-SETTLE_ROUNDS = 20
+SETTLE_ROUNDS = 5
 
 
 class Agreement(ABC):
@@ -60,8 +62,8 @@ class Exact(Agreement):
 class Mixed(Agreement):
     """K times the average of a worker's and its neighbours' updates; every worker goes its own way from there.
 
-    Every 20 rounds all workers settle, exactly, whether one of them wants to stop. If so the fit ends with the mean of
-    all points and its objective over all rows.
+    Every 5 rounds all workers settle, exactly, whether one of them wants to stop. If so the fit ends with the mean of
+    all points and its objective over all rows, for the gravest reason that any of them has.
 
     Lian, Zhang, Zhang, Hsieh, Zhang & Liu, *Can Decentralized Algorithms Outperform Centralized Algorithms?* (2017).
     """
@@ -93,13 +95,19 @@ class Mixed(Agreement):
         state = replace(state, stop=None)
         if (clock + 1) % SETTLE_ROUNDS:
             return state
-        wishes = {WISHES: float(self._stop is not None), ASKED: self._asked}
-        settled = sum_updates(self._exact, self._links, wishes)
-        if not settled[WISHES] and not settled[ASKED]:
+        mine = None if self._stop is None else self._stop.reason
+        settled = sum_updates(
+            self._exact, self._links, {ASKED: self._asked, **{reason: float(reason == mine) for reason in REASONS}}
+        )
+        wished = [reason for reason in REASONS if settled[reason]]
+        if not wished and not settled[ASKED]:
             return state
         point = state.coef[: problem.size] / self._links.size
         mean = np.asarray(sum_updates(self._exact, self._links, {"point": point})["point"]).copy()
         loss = total_loss(problem.loss_at(mean), blocks, *problem.to_raw(mean))
         objective = problem.objective(mean, sum_updates(self._exact, self._links, {"loss": loss})["loss"])
-        stop = self._stop or Stop("converged", "other workers had converged")
+        reason = "diverged" if not np.isfinite(objective) else (wished or ["callback"])[0]
+        own = self._stop if self._stop is not None and self._stop.reason == reason else None
+        remedy = "use a smaller stepSize" if reason in REASONS[:2] else ""
+        stop = own or Stop(reason, "another worker, or the driver, asked to stop", remedy)
         return replace(state, best=mean, objective=objective, stop=stop)

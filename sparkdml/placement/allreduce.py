@@ -16,8 +16,10 @@ from sparkdml.comm.links import PeerError
 from sparkdml.comm.topologies import Gossip
 from sparkdml.core import Stop
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
+from sparkdml.placement import memories
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
-from sparkdml.placement.gang import Gang, Orders, Outcome
+from sparkdml.placement.gang import Gang, Outcome
+from sparkdml.placement.gang_worker import Orders
 from sparkdml.placement.local import Local
 from sparkdml.placement.reports import Desk
 from sparkdml.placement.ship import ship
@@ -34,12 +36,33 @@ logger = logging.getLogger(__name__)
 MAX_RESTARTS = 3
 #: Rounds between two reports where nobody watches: what a lost worker costs at most.
 REPORT_ROUNDS = 20
-#: Seconds for all workers to start, and to answer one another: a lost peer is noticed at once by its connection, so
-#: the latter only bounds how much slower than the others one worker's round, or a callback, may be.
-START_SECONDS, ANSWER_SECONDS = 120.0, 600.0
+#: Seconds for all workers to start, and to answer one another. A lost peer is noticed by its connection, and a host
+#: that vanishes by the connection's keep-alive, so the latter only bounds how much slower than the others one worker's
+#: round (a hundred passes over its rows, for some methods), or a callback, may be.
+START_SECONDS, ANSWER_SECONDS = 120.0, 4 * 3600.0
 
-#: Gangs need all their slots at once, so fits of one application take turns.
-_turn = threading.Lock()
+
+class _Turn:
+    """Gangs need all their slots at once, so fits of one application take turns."""
+
+    def __init__(self) -> None:
+        self._lock, self._owner = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        if self._owner == threading.get_ident():
+            raise ValueError(
+                "a callback of a fit with placement='allreduce' starts another such fit, which would wait for the "
+                "first one's end for ever; use placement='broadcast' for one of them"
+            )
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = 0
+        self._lock.release()
+
+
+_turn = _Turn()
 
 
 class WorkerLostError(RuntimeError):
@@ -91,11 +114,29 @@ class AllReduce(Placement):
         history = History() if history is None else history
         dataset.check_open()
         self._check_mixing(algorithm)
+        key = uuid.uuid4().hex[:12]
+        try:
+            return self._attempts(algorithm, problem, state, dataset, on_round, history, key)
+        finally:
+            if on_round is not None:
+                memories.forget_all(dataset, key)
+
+    def _attempts(
+        self,
+        algorithm: Algorithm,
+        problem: Problem,
+        state: Any,
+        dataset: Dataset,
+        on_round: OnRound | None,
+        history: History,
+        key: str,
+    ) -> Trained:
+        """One gang after another, until a state says stop; ``key`` names what their workers leave to the next."""
         lost, vanished = 0, 0
         while state.stop is None:
             with _turn:
                 workers = self._workers(dataset)  # a lost executor may have taken slots along
-                outcome = self._attempt(algorithm, problem, state, dataset, workers, on_round, history)
+                outcome = self._attempt(algorithm, problem, state, dataset, workers, on_round, history, key)
             state = outcome.state
             if outcome.missing:
                 vanished += 1
@@ -141,6 +182,7 @@ class AllReduce(Placement):
         workers: int,
         on_round: OnRound | None,
         history: History,
+        key: str,
     ) -> Outcome:
         """Rounds from ``state`` until a stop, lost files or a lost worker; ``history`` grows by what was reported."""
         sc = dataset.context
@@ -160,6 +202,7 @@ class AllReduce(Placement):
                     driver=desk.listener.address,
                     secret=secret,
                     fit=fit,
+                    memories=key,
                     timeout=ANSWER_SECONDS,
                     alone=str(sc.master).startswith("local"),
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +22,6 @@ from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.ship import Shipped, ship
 from sparkdml.problem import Problem
 from sparkdml.resources.worker import limit_threads, settle
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -81,7 +78,7 @@ class Broadcast(Placement):
                 yield ask
             finally:
                 if remembers:
-                    _forget(dataset, fit)
+                    memories.forget_all(dataset, fit)
 
     def _round(
         self,
@@ -97,7 +94,9 @@ class Broadcast(Placement):
             task = _round_task(algorithm, problem, coef_there, clock, [h.partition for h in dataset.handles], fit)
             for _ in range(MAX_REBUILDS):
                 mapped = dataset.rdd().mapPartitions(task)
-                total = combine(mapped, Contribution.merge, coef.nbytes, dataset.partitions)
+                # methods by features send a number for each row
+                value_bytes = coef.nbytes if dataset.divisible else max(coef.nbytes, 8 * dataset.rows)
+                total = combine(mapped, Contribution.merge, value_bytes, dataset.partitions)
                 if total is None:
                     total = Contribution(None)
                 if total.missing:
@@ -138,10 +137,3 @@ def sent_bytes(total: Update, workers: int) -> int:
     """Bytes that ``workers`` sent: arrays as long as their sum, and packets, of which ``total`` has everyone's."""
     packets = sum(value.nbytes for value in total.values() if isinstance(value, Packets))
     return packets + (payload_bytes(total) - packets) * workers
-
-
-def _forget(dataset: Dataset, fit: str) -> None:
-    try:
-        dataset.rdd().foreach(lambda handle: memories.forget(handle, fit))
-    except Exception as error:  # they go with the data set
-        logger.warning("workers' memories stay until the data set is closed: %s", error)

@@ -46,10 +46,15 @@ class Local(Placement):
             )
         threads = task_slots(dataset.context)
         memories: dict[int, Any] = {}
+        handles = dataset.handles
 
         def ask(coef: np.ndarray, clock: int) -> Exchanged:
             # every round looks for its files anew, so that lost ones are found and built again
+            nonlocal handles
             opened = dataset.open_here()
+            if dataset.handles != handles:  # built again, with rows perhaps in another order
+                handles = dataset.handles
+                memories.clear()
             workers = shares(opened, threads) if dataset.divisible else [list(blocks) for blocks in opened]
 
             def work(number: int) -> tuple[Update, float]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 from sparkdml.algorithms.states import pack, unpack
+from sparkdml.data.dataset import Dataset
 from sparkdml.data.handle import Handle
+
+logger = logging.getLogger(__name__)
 
 
 def recall(handle: Handle, fit: str, clock: int) -> Any:
@@ -38,6 +42,18 @@ def forget(handle: Handle, fit: str) -> None:
     for path in _path(handle, fit, 0).parent.glob(f"memory-{fit}-*"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def forget_all(dataset: Dataset, fit: str) -> None:
+    """The same for all partitions of ``dataset``, wherever they are; what cannot be removed goes with the data set."""
+    try:
+        if dataset.is_here:
+            for handle in dataset.handles:
+                forget(handle, fit)
+        else:
+            dataset.rdd().foreach(lambda handle: forget(handle, fit))
+    except Exception as error:
+        logger.warning("workers' memories stay until the data set is closed: %s", error)
 
 
 def _path(handle: Handle, fit: str, clock: int) -> Path:

@@ -145,18 +145,20 @@ class LinearRegression(
                 f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
                 f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
             )
-        if self._cooperates:
+        if self._cooperates and self.getSolver() != "newton-cg":
             return self._train_together(given)
         if self._solves_normal_equations(given):
             return self._train_normal(given)
         label_std = statistics.label_std or abs(mean)
-        loss = Squared(1.0 / label_std**2)
-        inverse_std = inverse_of(statistics.std)[:, None]
-        penalty = self._penalty(inverse_std, 1.0 / label_std, 1.0 / label_std**2)
-        problem = self._problem(given.dataset, loss, penalty)
+        # coefficients are told in the labels' deviation: then no tolerance depends on the labels' unit
+        penalty = self._penalty(inverse_of(statistics.std)[:, None], scale=1.0 / label_std)
+        problem = self._problem(given.dataset, Squared(1.0 / label_std**2), penalty, unit=label_std)
         start = self._start(problem, mean)
         limits = self.getMaxIter(), self.getTol()
-        if penalty.l1() is not None:
+        if self._cooperates:
+            algorithm = self._plan().algorithm()
+            state, report = self._run(algorithm, problem, start, given, f"{self.getSolver()}: asked for")
+        elif penalty.l1() is not None:
             state, report = self._run(OWLQN(*limits), problem, start, given, "owl-qn: L1 penalty")
         else:
             gram = gram_pays(*self._cost(given.dataset))
@@ -204,15 +206,20 @@ class LinearRegression(
         )
 
     def _train_huber(self, given: Prepared) -> LinearRegressionModel:
+        """On labels in their own deviation: then no tolerance depends on their unit."""
         statistics = given.dataset.statistics
-        problem = self._problem(given.dataset, Huber(self.getEpsilon()))
-        start = self._start(problem, statistics.label_mean)
-        scale = getattr(self._initial_model, "scale", statistics.label_std)
+        unit = statistics.label_std or abs(statistics.label_mean) or 1.0
+        penalty = self._penalty(inverse_of(statistics.std)[:, None], scale=unit)
+        problem = self._problem(given.dataset, Huber(self.getEpsilon(), unit=unit), penalty)
+        start = self._start(problem, statistics.label_mean) / unit
+        scale = getattr(self._initial_model, "scale", statistics.label_std) / unit
         start[-1] = math.log(scale) if scale > 0.0 else 0.0
         state, report = self._run(LBFGS(self.getMaxIter(), self.getTol()), problem, start, given, "l-bfgs: huber")
         coefficients, intercepts = problem.to_raw(state.best)
-        scale = math.exp(state.best[-1])
-        return self._model(coefficients[:, 0], intercepts[0], scale, NO_STANDARD_ERRORS, report, given)
+        scale = unit * math.exp(state.best[-1])
+        return self._model(
+            unit * coefficients[:, 0], unit * intercepts[0], scale, NO_STANDARD_ERRORS, scaled(report, unit), given
+        )
 
     def _start(self, problem: Problem, label_mean: float) -> np.ndarray:
         start = self._warm_start(problem)
@@ -260,5 +267,8 @@ def scaled(report: FitReport, factor: float) -> FitReport:
         report,
         objective=report.objective * factor,
         objective_history=[value * factor for value in report.objective_history],
-        history=[replace(entry, objective=entry.objective * factor) for entry in report.history],
+        history=[
+            replace(entry, objective=entry.objective * factor, validation=entry.validation * factor)
+            for entry in report.history
+        ],
     )

@@ -42,7 +42,7 @@ class History:
     @property
     def objectives(self) -> list[float]:
         """The objective at the start and after each accepted step."""
-        by_iteration = {entry.iteration: entry.objective for entry in self.rounds}
+        by_iteration = {entry.iteration: entry.objective for entry in self.rounds if entry.iteration >= 0}
         return [by_iteration[iteration] for iteration in sorted(by_iteration)]
 
 

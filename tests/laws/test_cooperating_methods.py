@@ -140,9 +140,9 @@ def test_updates_add_up(solver: str) -> None:
 
 
 def test_schedules_are_spelled_as_documented() -> None:
-    assert parse_schedule("constant") == Constant()
-    assert parse_schedule("warm-up:2+cosine") == WarmUp(2.0, Cosine())
-    assert parse_schedule("warm-up:0.5") == WarmUp(0.5)
+    assert parse_schedule("constant", 9) == Constant()
+    assert parse_schedule("warm-up:2+cosine", 9) == WarmUp(2.0, Cosine(9, 1e-3))
+    assert parse_schedule("warm-up:0.5", 9) == WarmUp(0.5)
     for wrong in ("cosine+constant", "warm-up", "warm-up:x", "warm-up:2+linear", ""):
         with pytest.raises(ValueError, match="schedule="):
-            parse_schedule(wrong)
+            parse_schedule(wrong, 9)
