@@ -24,7 +24,7 @@ CLOSE = {
     "coordinate-descent": 5e-3,
     "newton-cg": 1e-8,
 }
-PLACEMENTS = ["local", pytest.param("broadcast", marks=pytest.mark.slow), "allreduce"]
+PLACEMENTS = ["local", *[pytest.param(name, marks=pytest.mark.slow) for name in ("broadcast", "allreduce")]]
 
 
 def rows(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:

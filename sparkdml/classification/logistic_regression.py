@@ -69,7 +69,8 @@ class LogisticRegression(
       exact Hessian in every round: binomial, few features, no L1 and no bounds). ``auto`` chooses by cost. Or a method
       by which workers cooperate, with the parameters of :class:`~sparkdml.params.HasCooperation`: ``sgd``,
       ``model-averaging``, ``one-shot-averaging``, ``ensemble`` (whose model
-      is a :class:`LogisticRegressionEnsembleModel`), ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``, ``newton-cg``.
+      is a :class:`LogisticRegressionEnsembleModel`), ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``,
+      ``coordinate-descent``, ``newton-cg``.
     - ``classWeight``: ``"balanced"`` or a dict from label to factor.
     - ``validationIndicatorCol``, ``patience``: early stopping by rows that are held back.
     - ``checkpointDir``, ``checkpointInterval``: an interrupted fit, run again, goes on where it was.
