@@ -160,11 +160,12 @@ class LinearEstimator(BlockEstimator):
         centred: bool = True,
         std: np.ndarray | None = None,
         unit: float = 1.0,
+        told: float = 1.0,
     ) -> Problem:
         """The objective in the data set's own scale.
 
         Without ``centred``, coordinates keep 0 where it is; ``std`` (d,) takes the place of sample deviations.
-        ``unit`` is how large margins are; coefficients are told in it.
+        ``unit`` is how large margins are; coefficients are told in it. ``told`` times the objective is what users see.
         """
         statistics = dataset.statistics
         inverse_std = unit * inverse_of(statistics.std if std is None else std)[:, None]
@@ -173,7 +174,7 @@ class LinearEstimator(BlockEstimator):
             logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
         scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std, unit)
         penalty = self._penalty(inverse_std) if penalty is None else penalty
-        return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum)
+        return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum, told)
 
     def _warm_start(self, problem: Problem) -> np.ndarray:
         """Where a model of one output starts: at 0, or at the initial model."""

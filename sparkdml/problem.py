@@ -37,6 +37,8 @@ class Problem:
     when ``fit_intercept``, and the loss's own parameters if it has any: ``c_jk = coefficient_jk * std_j``, and the
     intercept is the margin at the mean row. In these coordinates columns have mean 0 and variance 1, without one
     stored value being changed.
+
+    ``told`` times F is what users are told: where labels are in another unit here than there.
     """
 
     loss: Loss
@@ -44,6 +46,7 @@ class Problem:
     scaling: Scaling
     fit_intercept: bool
     weight_sum: float
+    told: float = 1.0
 
     @property
     def features(self) -> int:

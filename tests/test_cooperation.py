@@ -38,7 +38,9 @@ def rows(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def frame(make_frame):
     X, y = rows()
-    return make_frame(X, y).repartition(2).cache()
+    made = make_frame(X, y).repartition(2).cache()
+    yield made
+    made.unpersist()
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def test_more_than_two_classes(make_frame, solver: str) -> None:
 def test_regression_whatever_the_labels_unit(make_frame, solver: str) -> None:
     X, _ = rows()
     y = 1e4 + 300.0 * (X @ np.arange(1.0, 7.0) + 20.0 * np.random.default_rng(1).standard_normal(len(X)))
-    frame = make_frame(X, y).cache()
+    frame = make_frame(X, y)
     reference = LinearRegression(regParam=300.0, solver="l-bfgs", tol=1e-12).fit(frame)
     found = LinearRegression(regParam=300.0, solver=solver, maxIter=300, tol=1e-12).fit(frame)
     assert found.report.objective == pytest.approx(reference.report.objective, rel=1e-4, abs=1e-6)
@@ -305,7 +307,7 @@ def test_steps_that_only_made_it_worse_are_not_called_converged(blocks) -> None:
 
 def test_held_back_rows_judge_new_points_only(make_frame) -> None:
     X, y = rows()
-    frame = make_frame(X, y).selectExpr("*", "rand(3) < 0.3 as held").cache()
+    frame = make_frame(X, y).selectExpr("*", "rand(3) < 0.3 as held")
     params = {"validationIndicatorCol": "held", "patience": 2, "regParam": 0.05, "maxIter": 40}
     for solver in ("cocoa", "ensemble", "svrg"):
         report = LogisticRegression(solver=solver, **params).fit(frame).report

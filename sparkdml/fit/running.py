@@ -70,13 +70,15 @@ class Run:
         if state.stop.reason == "diverged":
             raise ValueError(f"the fit diverged: {state.stop.message}; {state.stop.remedy}")
         if stopping is not None:
-            history.rounds[:] = stopping.annotate(history.rounds)
+            history.rounds[:] = stopping.annotate(history.rounds, problem.told)
             state = stopping.best_of(state)
         if checkpoint is not None:
             checkpoint.finish()
         where = f"{placement.name}: {self.chosen.reason}"
         stored = given.dataset.stored_bytes
-        report = fit_report(state.stop, state.objective, history, given.ingest_seconds, stored, solver, where)
+        report = fit_report(
+            state.stop, problem.told * state.objective, history, given.ingest_seconds, stored, solver, where
+        )
         return state, report
 
     def _checkpoint(

@@ -85,7 +85,7 @@ class EarlyStopping:
         best = self.memory.state
         return final if best is None else replace(best, stop=final.stop)
 
-    def annotate(self, rounds: list[Round]) -> list[Round]:
-        """The rounds with the validation loss at each one's best point."""
-        losses = dict(self.memory.losses)
+    def annotate(self, rounds: list[Round], told: float) -> list[Round]:
+        """The rounds with ``told`` times the validation loss at each one's best point."""
+        losses = {iteration: told * loss for iteration, loss in self.memory.losses}
         return [replace(entry, validation=losses.get(entry.iteration, math.nan)) for entry in rounds]

@@ -82,7 +82,7 @@ class Placement(ABC):
                 done = Round(
                     round=clock,
                     iteration=state.iteration,
-                    objective=state.objective,
+                    objective=problem.told * state.objective,
                     gradient_norm=state.gradient_norm,
                     compute_seconds=total.compute_seconds,
                     aggregate_seconds=summed - began - total.compute_seconds,

@@ -172,7 +172,7 @@ def _rounds(
                 Round(
                     round=clock,
                     iteration=state.iteration,
-                    objective=state.objective,
+                    objective=problem.told * state.objective,
                     gradient_norm=state.gradient_norm,
                     compute_seconds=slowest,
                     aggregate_seconds=summed - began - slowest,

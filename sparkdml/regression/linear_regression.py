@@ -182,11 +182,11 @@ class LinearRegression(
         statistics = given.dataset.statistics
         label_std = statistics.population_label_std or abs(statistics.label_mean)
         penalty = self._penalty(inverse_of(statistics.population_std)[:, None], 1.0 / label_std)
-        problem = self._problem(given.dataset, Squared(), penalty, std=statistics.population_std)
+        problem = self._problem(given.dataset, Squared(), penalty, std=statistics.population_std, told=label_std**-2)
         start = self._start(problem, statistics.label_mean)
         state, report = self._run(NormalEquations(), problem, start, given, "normal: one round")
         coefficients, intercepts = problem.to_raw(state.best)
-        report = replace(scaled(report, label_std**-2), objective_history=[0.0], iterations=0)
+        report = replace(report, objective_history=[0.0], iterations=0)
         inverse_diagonal = state.inverse_diagonal if len(state.inverse_diagonal) else NO_STANDARD_ERRORS
         return self._model(coefficients[:, 0], intercepts[0], 1.0, inverse_diagonal, report, given)
 
@@ -196,30 +196,26 @@ class LinearRegression(
         label_std = statistics.label_std or abs(statistics.label_mean)
         coordinates = {"std": statistics.std, **self._coordinates(given.dataset)}
         penalty = self._penalty(inverse_of(coordinates["std"])[:, None], 1.0 / label_std)
-        problem = self._problem(given.dataset, Squared(), penalty, **coordinates)
+        problem = self._problem(given.dataset, Squared(), penalty, told=label_std**-2, **coordinates)
         algorithm = replace(self._plan(), unit=label_std).algorithm()
         start = self._start(problem, statistics.label_mean)
         state, report = self._run(algorithm, problem, start, given, f"{solver}: asked for")
         coefficients, intercepts = problem.to_raw(state.best)
-        return self._model(
-            coefficients[:, 0], intercepts[0], 1.0, NO_STANDARD_ERRORS, scaled(report, label_std**-2), given
-        )
+        return self._model(coefficients[:, 0], intercepts[0], 1.0, NO_STANDARD_ERRORS, report, given)
 
     def _train_huber(self, given: Prepared) -> LinearRegressionModel:
         """On labels in their own deviation: then no tolerance depends on their unit."""
         statistics = given.dataset.statistics
         unit = statistics.label_std or abs(statistics.label_mean) or 1.0
         penalty = self._penalty(inverse_of(statistics.std)[:, None], scale=unit)
-        problem = self._problem(given.dataset, Huber(self.getEpsilon(), unit=unit), penalty)
+        problem = self._problem(given.dataset, Huber(self.getEpsilon(), unit=unit), penalty, told=unit)
         start = self._start(problem, statistics.label_mean) / unit
         scale = getattr(self._initial_model, "scale", statistics.label_std) / unit
         start[-1] = math.log(scale) if scale > 0.0 else 0.0
         state, report = self._run(LBFGS(self.getMaxIter(), self.getTol()), problem, start, given, "l-bfgs: huber")
         coefficients, intercepts = problem.to_raw(state.best)
         scale = unit * math.exp(state.best[-1])
-        return self._model(
-            unit * coefficients[:, 0], unit * intercepts[0], scale, NO_STANDARD_ERRORS, scaled(report, unit), given
-        )
+        return self._model(unit * coefficients[:, 0], unit * intercepts[0], scale, NO_STANDARD_ERRORS, report, given)
 
     def _start(self, problem: Problem, label_mean: float) -> np.ndarray:
         start = self._warm_start(problem)
@@ -259,16 +255,3 @@ class LinearRegression(
             )
 
         return self._finished(LinearRegressionModel(java_model), report, given, summarise)
-
-
-def scaled(report: FitReport, factor: float) -> FitReport:
-    """``report`` with objectives times ``factor``."""
-    return replace(
-        report,
-        objective=report.objective * factor,
-        objective_history=[value * factor for value in report.objective_history],
-        history=[
-            replace(entry, objective=entry.objective * factor, validation=entry.validation * factor)
-            for entry in report.history
-        ],
-    )

@@ -19,7 +19,9 @@ ROWS, PARTS = 600, 2
 def frame(spark):
     # sorted by label, as files often are
     rows = [(Vectors.dense(float(i), float(i % 7)), float(i * 3 // ROWS)) for i in range(ROWS)]
-    return spark.createDataFrame(rows, ["features", "label"]).repartition(5, F.col("label")).cache()
+    made = spark.createDataFrame(rows, ["features", "label"]).repartition(5, F.col("label")).cache()
+    yield made
+    made.unpersist()
 
 
 def shares(frame, split: Split) -> list[list[tuple[float, float]]]:
