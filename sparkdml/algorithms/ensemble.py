@@ -14,6 +14,7 @@ from sparkdml.algorithms.progress import Progress
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.losses import Logistic, Loss, Softmax
+from sparkdml.optim.gradient import padded
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
 from sparkdml.problem import Problem
 
@@ -75,7 +76,8 @@ class Ensemble(Algorithm):
 
 def _loss(problem: Problem, blocks: Sequence[Block], models: np.ndarray, shares: np.ndarray) -> float:
     """``-sum_i w_i log p(y_i | x_i)`` of the ensemble."""
-    raw = [(share, *problem.to_raw(model)) for share, model in zip(shares, models, strict=True) if share > 0.0]
+    members = [(share, *problem.to_raw(model)) for share, model in zip(shares, models, strict=True) if share > 0.0]
+    raw = [(share, padded(blocks, coefficients), intercepts) for share, coefficients, intercepts in members]
     value = 0.0
     for block in blocks:
         step = block.chunk_rows(problem.loss.outputs)
@@ -98,10 +100,8 @@ def _likelihoods(
     labels: np.ndarray,
 ) -> np.ndarray:
     """``p_k(y_i | x_i) = exp(-loss_i)`` of one member, for rows start to stop."""
-    padded = np.zeros((len(coefficients), block.lanes(loss.outputs)))
-    padded[:, : loss.outputs] = coefficients
     margins = np.empty((stop - start, loss.outputs))
-    block.margins(start, stop, padded, intercepts, margins)
+    block.margins(start, stop, coefficients, intercepts, margins)
     if loss.outputs == 1:
         return np.exp(-np.logaddexp(0.0, (1.0 - 2.0 * labels) * margins[:, 0]))
     margins -= margins.max(axis=1, keepdims=True)

@@ -12,7 +12,7 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm, State
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.optim.gradient import total_loss
 from sparkdml.placement.base import Exchange
 from sparkdml.problem import Problem
 from sparkdml.report.history import Round
@@ -29,8 +29,8 @@ class MeanLoss(Algorithm):
         self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         coefficients, intercepts = problem.to_raw(coef)
-        sums = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)
-        return {"loss": sums["loss"], "weight": float(sum(block.weights.sum() for block in blocks))}, None
+        loss = total_loss(problem.loss_at(coef), blocks, coefficients, intercepts)
+        return {"loss": loss, "weight": float(sum(block.weights.sum() for block in blocks))}, None
 
     def advance(self, problem: Problem, state: Any, total: Update) -> Any:
         raise NotImplementedError("it only evaluates")

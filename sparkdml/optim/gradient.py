@@ -23,34 +23,37 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
     ``loss`` (float), ``gradient`` (d, K), ``slope_sum`` (K,), the derivative by the intercepts; for a loss with
     parameters of its own also ``extra`` (extras,), the derivative by them.
     """
-    lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
-    padded = coefficients
-    if lanes != loss.outputs:
-        padded = np.zeros((len(coefficients), lanes))
-        padded[:, : loss.outputs] = coefficients
-    value = 0.0
-    gradient = np.zeros(padded.shape)
+    value, wide = 0.0, padded(blocks, coefficients)
+    gradient = np.zeros(wide.shape)
     slope_sum, extra = np.zeros(loss.outputs), np.zeros(loss.extras)
     for block in blocks:
-        value += _add_block(loss, block, padded, intercepts, gradient, slope_sum, extra)
+        value += _add_block(loss, block, wide, intercepts, gradient, slope_sum, extra)
     sums: Update = {"loss": value, "gradient": gradient[:, : loss.outputs], "slope_sum": slope_sum}
     return {**sums, "extra": extra} if loss.extras else sums
 
 
 def total_loss(loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray) -> float:
     """The weighted loss alone, summed over all rows of ``blocks``; arguments as in :func:`loss_and_gradient`."""
-    lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
-    padded = np.zeros((len(coefficients), lanes))
-    padded[:, : loss.outputs] = coefficients
-    value = 0.0
+    value, wide = 0.0, padded(blocks, coefficients)
     for block in blocks:
         chunk_rows = block.chunk_rows(loss.outputs)
         for start in range(0, block.rows, chunk_rows):
             stop = min(start + chunk_rows, block.rows)
             margins, slopes = np.empty((2, stop - start, loss.outputs))
-            block.margins(start, stop, padded, intercepts, margins)
+            block.margins(start, stop, wide, intercepts, margins)
             value += loss.evaluate(margins, block.labels[start:stop], block.weights[start:stop], slopes)
     return value
+
+
+def padded(blocks: Sequence[Block], coefficients: np.ndarray) -> np.ndarray:
+    """``coefficients`` (d, K), with columns of 0 beyond K where kernels of these blocks want them."""
+    outputs = coefficients.shape[1]
+    lanes = max((block.lanes(outputs) for block in blocks), default=outputs)
+    if lanes == outputs:
+        return coefficients
+    wide = np.zeros((len(coefficients), lanes))
+    wide[:, :outputs] = coefficients
+    return wide
 
 
 def _add_block(

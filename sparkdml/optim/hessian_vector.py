@@ -11,6 +11,7 @@ from sparkdml.core import Update
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
 from sparkdml.losses.softmax import Softmax
+from sparkdml.optim.gradient import padded
 
 
 def hessian_vector(
@@ -32,9 +33,8 @@ def hessian_vector(
     -------
     ``product`` (d, K), and ``product_sum`` (K,) for the intercepts.
     """
-    lanes = max((block.lanes(loss.outputs) for block in blocks), default=loss.outputs)
-    at, along, product = np.zeros((3, len(coefficients), lanes))
-    at[:, : loss.outputs], along[:, : loss.outputs] = coefficients, direction
+    at, along = padded(blocks, coefficients), padded(blocks, direction)
+    product = np.zeros(at.shape)
     product_sum = np.zeros(loss.outputs)
     for block in blocks:
         step = block.chunk_rows(loss.outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 #: A job of others that waits so long for slots gets them.
 PATIENCE_SECONDS = 1.0
 
-#: So long may it take a job to end after its first worker has gone.
+#: A job of which no task runs for so long, after its first worker has gone, waits for slots that it may never get.
 GRACE_SECONDS = 10.0
+LOOK_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +68,19 @@ class Gang:
     def result(self) -> Outcome:
         """How the job ended. Raises WorkerError where a worker raised.
 
-        Nobody reports any more when this is called. A job that does not end by itself then is one that Spark runs again
-        after a lost executor: its new workers would wait for a driver that has written them off.
+        Nobody reports any more when this is called. Workers that still run are waited for, however long their round is:
+        they find the others gone, or have a traceback to tell. But Spark's own repetition of a stage that lost a worker
+        begins at the start, and would wait for a driver that has written it off.
         """
-        self._thread.join(GRACE_SECONDS)
-        if self._thread.is_alive():
-            self.cancel()
-            return Outcome(error=RuntimeError("an executor was lost"))
+        idle = 0.0
+        while self._thread.is_alive():
+            self._thread.join(LOOK_SECONDS)
+            stages = self._stages()
+            idle = 0.0 if any(stage.numActiveTasks for stage in stages) else idle + LOOK_SECONDS
+            repeated = any(stage.currentAttemptId for stage in stages)
+            if (repeated or idle > GRACE_SECONDS) and self._thread.is_alive():
+                self.cancel()
+                return Outcome(error=RuntimeError("a worker was lost" if repeated else "an executor's slots were lost"))
         if self._gave_way:
             return Outcome()
         raised = [detail for _, kind, detail in self._results if kind == "raised"]
@@ -97,7 +104,7 @@ class Gang:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(PATIENCE_SECONDS):
+            while not over.is_set():
                 try:
                     waits = self._others_wait()
                 except Exception as error:  # then a job that waits is not found, which must not pass unseen
@@ -111,29 +118,41 @@ class Gang:
                     self._gave_way = True
                     self.cancel()
                     return
+                over.wait(PATIENCE_SECONDS)
 
-        from pyspark import InheritableThread
-
-        watcher = InheritableThread(target=watch, daemon=True)
+        watcher = threading.Timer(PATIENCE_SECONDS, watch)
+        watcher.daemon = True
         watcher.start()
         try:
             yield
         finally:
             over.set()
+            watcher.cancel()
             watcher.join()
+
+    def _stages(self) -> list[Any]:
+        """What Spark tells of the gang's stages."""
+        return stages_of(self._sc, self._sc.statusTracker().getJobIdsForGroup(self._group))
 
     def _others_wait(self) -> bool:
         """Whether a job of others has tasks to run, and none of them runs."""
         tracker = self._sc.statusTracker()
         own = set(tracker.getJobIdsForGroup(self._group))
-        others = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds() if job not in own]
-        if self.ended() or not any(others):
+        others = [job for job in tracker.getActiveJobsIds() if job not in own]
+        if self.ended() or not others:
             return False
-        stages = [tracker.getStageInfo(stage) for job in others if job is not None for stage in job.stageIds]
-        return not any(stage is not None and stage.numActiveTasks for stage in stages)
+        return not any(stage.numActiveTasks for stage in stages_of(self._sc, others))
 
     def cancel(self) -> None:
         """End the job if it still runs, and wait until it has ended."""
         if self._thread is not None and self._thread.is_alive():
             self._sc.cancelJobGroup(self._group)
             self._thread.join(30.0)
+
+
+def stages_of(sc: SparkContext, jobs: Iterable[int]) -> list[Any]:
+    """``SparkStageInfo`` of every stage of ``jobs`` that Spark still knows."""
+    tracker = sc.statusTracker()
+    infos = [tracker.getJobInfo(job) for job in jobs]
+    stages = [tracker.getStageInfo(stage) for info in infos if info is not None for stage in info.stageIds]
+    return [stage for stage in stages if stage is not None]

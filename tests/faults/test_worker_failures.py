@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from sparkdml.classification.logistic_regression import starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
 from sparkdml.placement import PLACEMENTS
+from sparkdml.placement.gang import GRACE_SECONDS, WorkerError
 
 # workers cannot import a test module
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -67,6 +69,24 @@ def test_a_raise_in_a_worker_reaches_the_user_and_leaves_the_session_usable(spar
         with pytest.raises(Exception, match="planted failure"):
             train(dataset, Failing(100, 1e-8), placement)
         assert train(dataset, LBFGS(100, 1e-8), placement).state.stop.reason == "converged"
+    assert frame.count() == 200
+
+
+@dataclass(frozen=True)
+class Uneven(LBFGS):
+    """The first worker raises while the second is long in its round."""
+
+    def work(self, problem, blocks, coef, memory, turn):
+        if turn.worker == 0:
+            raise ArithmeticError("planted failure")
+        time.sleep(GRACE_SECONDS + 3.0)
+        return super().work(problem, blocks, coef, memory, turn)
+
+
+def test_a_raise_is_told_however_long_the_other_workers_take(frame):
+    """Nor are these taken for lost, which would start the fit again."""
+    with from_dataframe(frame) as dataset, pytest.raises(WorkerError, match="planted failure"):
+        train(dataset, Uneven(100, 1e-8), "allreduce")
     assert frame.count() == 200
 
 
