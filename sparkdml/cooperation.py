@@ -87,6 +87,8 @@ class Plan:
                 "topology='gossip' keeps workers in step without asking all of them, which localSteps="
                 f"{self.local_steps!r} does not; use localSteps='pass'"
             )
+        if self.solver in ALONE and self.limits.max_iterations < 1:
+            raise ValueError(f"solver='{self.solver}' makes maxIter passes over the rows; maxIter=0 leaves it none")
         if self.solver == "svrg" and self.local_steps in ("growing", "auto"):
             raise ValueError(f"solver='svrg' takes localSteps='pass' or a number, not '{self.local_steps}'")
 
@@ -125,10 +127,10 @@ class Plan:
         return ModelAveraging(self._local, self._interval, self.limits, absolute=self.codec == EXACT)
 
     def _one_shot(self) -> Algorithm:
-        return OneShotAveraging(self._local, max(self.limits.max_iterations, 1))
+        return OneShotAveraging(self._local, self.limits.max_iterations)
 
     def _ensemble(self) -> Algorithm:
-        return Ensemble(self._local, max(self.limits.max_iterations, 1))
+        return Ensemble(self._local, self.limits.max_iterations)
 
     def _bmuf(self) -> Algorithm:
         momentum = None if self.block_momentum < 0.0 else self.block_momentum
@@ -180,6 +182,8 @@ USES: dict[str, frozenset[str]] = {
     "svrg": frozenset(("stepSize", "batchSize", "localSteps")),
 }
 SOME_USE: frozenset[str] = frozenset().union(*USES.values())
+#: Those whose workers train alone, once, for maxIter passes.
+ALONE = frozenset(("one-shot-averaging", "ensemble"))
 #: Those whose workers hold all rows and some of their columns.
 BY_FEATURES = frozenset(("coordinate-descent",))
 #: Those that take steps on single rows: they want rows as sparse as they are, and scaled only if that is asked for.

@@ -358,3 +358,36 @@ def test_the_unit_of_labels_changes_nothing_but_the_unit(make_frame, params: dic
     assert other.intercept / unit == pytest.approx(one.intercept, rel=1e-5)
     if "loss" not in params:
         assert other.report.objective == pytest.approx(one.report.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", cooperation.SOLVERS)
+def test_no_iterations_leave_the_model_where_it_starts(blocks, solver: str) -> None:
+    estimator = LogisticRegression(regParam=0.05, maxIter=0, **small_steps(solver))
+    if solver in cooperation.ALONE:
+        with pytest.raises(ValueError, match="maxIter=0 leaves it none"):
+            estimator.fit(blocks)
+        return
+    model = estimator.fit(blocks)
+    assert not model.coefficients.toArray().any()
+    assert (model.report.iterations, len(model.report.objective_history)) == (0, 1)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("solver", ["admm", "cocoa", "svrg", "coordinate-descent", "newton-cg"])
+def test_workers_that_see_one_label_only_agree_all_the_same(make_frame, solver: str, placement: str) -> None:
+    X, y = rows()
+    order = np.argsort(y, kind="stable")
+    with from_dataframe(make_frame(X[order], y[order])) as dataset:
+        params = {"regParam": 0.05, "maxIter": 60, "placement": placement}
+        report = LogisticRegression(**params, **small_steps(solver)).fit(dataset).report
+        assert report.objective <= optimum(dataset) * (1 + CLOSE[solver])
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("solver", cooperation.SOLVERS)
+def test_empty_partitions_take_no_part(make_frame, solver: str, placement: str) -> None:
+    X, y = rows()
+    frame = make_frame(X, y, partitions=8).selectExpr("*", "monotonically_increasing_id() as id")
+    last = frame.where(f"id >= {7 * 2**33}")
+    report = LogisticRegression(regParam=0.05, maxIter=3, placement=placement, **small_steps(solver)).fit(last).report
+    assert np.isfinite(report.objective)
