@@ -51,6 +51,9 @@ class FeatureDataset(Dataset):
         grouped = pieces.groupByKey(len(bounds) - 1, lambda part: int(part))
         super().__init__(identity, grouped.map(_columns_writer(identity, source.features)), source.columns)
 
+    def _merged_totals(self) -> Statistics:
+        return self._source.totals
+
     def _merged_statistics(self) -> Statistics:
         return self._source.statistics
 

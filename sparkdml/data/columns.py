@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -16,28 +17,66 @@ if TYPE_CHECKING:
 VECTOR_PARTS = ("type", "size", "indices", "values")
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Features as two columns of arrays: whole numbers from 0 to ``size - 1``, and the values there."""
+
+    indices: str
+    values: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.indices}, {self.values}"
+
+
+#: A column of vectors or arrays, several columns of numbers, or a pair of columns of arrays.
+Features = str | Sequence[str] | Pairs
+
+
 def select(
     df: DataFrame,
-    features: str | Sequence[str],
+    features: Features,
     label: str,
     weight: str | None,
     classes: bool,
     offset: str | None = None,
+    wide: bool = False,
 ) -> tuple[DataFrame, Columns]:
     """The columns of ``df`` as :class:`~sparkdml.data.reader.BatchReader` wants them.
 
     Raises ValueError or TypeError, naming the column, what it is and what is allowed, before any Spark job.
     """
-    name = features if isinstance(features, str) else ", ".join(features)
-    picked = _vector(df, features) if isinstance(features, str) else [_stack(df, features)]
+    pairs = isinstance(features, Pairs)
+    expected: int | None
+    if isinstance(features, Pairs):
+        name, picked, expected = str(features), _pairs(df, features), features.size
+    elif isinstance(features, str):
+        name, picked, expected = features, _vector(df, features), _size_in_metadata(df, features)
+    else:
+        name, picked, expected = ", ".join(features), [_stack(df, features)], len(features)
     picked.append(_number(df, label, "label").alias("label"))
     if weight is not None:
         picked.append(_number(df, weight, "weight").alias("weight"))
     if offset is not None:
         picked.append(_number(df, offset, "offset").alias("offset"))
-    expected = _size_in_metadata(df, features) if isinstance(features, str) else len(features)
     values = _classes_in_metadata(df, label)
-    return df.select(*picked), Columns(name, label, weight, classes, expected, values, offset)
+    return df.select(*picked), Columns(name, label, weight, classes, expected, values, offset, pairs, wide)
+
+
+def _pairs(df: DataFrame, features: Pairs) -> list[Column]:
+    if features.size < 1:
+        raise ValueError(f"numFeatures={features.size} is not allowed; it must be at least 1")
+    for name, whole in ((features.indices, True), (features.values, False)):
+        kind = _field(df, name, "features").dataType
+        element = kind.elementType if isinstance(kind, T.ArrayType) else None
+        if not isinstance(element, T.IntegralType if whole else T.NumericType):
+            wanted = "whole numbers (int or long)" if whole else "numbers"
+            raise ColumnTypeError(f"column '{name}' is {kind.simpleString()}; it must be an array of {wanted}")
+    as_type = "float" if df.schema[features.values].dataType == T.ArrayType(T.FloatType()) else "double"
+    return [
+        _by_name(features.indices).cast("array<bigint>").alias("indices"),
+        _by_name(features.values).cast(f"array<{as_type}>").alias("values"),
+    ]
 
 
 def _vector(df: DataFrame, name: str) -> list[Column]:

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,11 @@ from pyspark import StorageLevel
 
 from sparkdml.data.block import Block
 from sparkdml.data.combine import combine
-from sparkdml.data.handle import Handle, Home, read_statistics
+from sparkdml.data.handle import Handle, Home, read_statistics, read_totals
 from sparkdml.data.ingest import Refusal, decode
 from sparkdml.data.open_blocks import MissingBlocksError, forget_removed, open_handle
 from sparkdml.data.reader import BadInputError, Columns
-from sparkdml.data.statistics import Statistics
+from sparkdml.data.statistics import WIDE_FEATURES, Statistics
 from sparkdml.data.store import home_of, local_directories, remove_home
 from sparkdml.resources import interpreter
 from sparkdml.resources.slots import task_slots
@@ -65,7 +65,8 @@ class Dataset:
 
     Attributes
     ----------
-    statistics : weight sum, means, variances, label histogram of all rows.
+    totals : weight sum and label histogram of all rows.
+    statistics : the same, with means and variances.
     features, rows, partitions : their numbers; partitions without rows do not count.
     stored_bytes : size of the block files.
     ingest_seconds : time that preparing took.
@@ -99,8 +100,9 @@ class Dataset:
         if refusals:
             raise min(refusals, key=lambda refusal: refusal.partition).to_error()
         self._check_widths()
-        self.statistics = self._merged_statistics()
-        self._check_range()
+        self.totals = self._merged_totals()
+        if self.features <= WIDE_FEATURES:
+            self._check_range(self.statistics)
         self.ingest_seconds = time.perf_counter() - started
         logger.info(
             "prepared %d rows x %d features in %d partitions: %.1f MB in %.2f s",
@@ -131,33 +133,38 @@ class Dataset:
                     f"and {handle.features} in partition {handle.partition}; give every row the same number"
                 )
 
-    def _check_range(self) -> None:
+    def _check_range(self, statistics: Statistics) -> None:
         """Values whose squares overflow have no variance to scale by."""
-        wrong = ~np.isfinite(self.statistics.m2)
+        wrong = ~np.isfinite(statistics.m2)
         if wrong.any():
             feature = int(np.argmax(wrong))
-            raise BadInputError(
-                f"column '{self.columns.features}': feature {feature} has values near "
-                f"{abs(self.statistics.mean[feature]):.0e} or larger, whose variance overflows; rescale it"
-            )
+            raise BadInputError(overflow(self.columns.features, feature, statistics.mean[feature]))
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """:attr:`totals`, and mean, variance and non-zeros of every feature: arrays as long as there are features."""
+        return self._merged_statistics()
+
+    def _merged_totals(self) -> Statistics:
+        return reduce(Statistics.merge, map(read_totals, self.handles))
 
     def _merged_statistics(self) -> Statistics:
         here = socket.gethostname()
         if all(handle.host == here for handle in self.handles):
             with contextlib.suppress(OSError):  # same name, another file system or user: ask the workers
-                return reduce(Statistics.merge, map(read_statistics, self.handles))
-        width = 24 * self.handles[0].features
-        merged = combine(self._handles.map(read_statistics), Statistics.merge, width, len(self.handles))
+                return reduce(Statistics.merge, map(_dense_statistics, self.handles))
+        width = 24 * self.features
+        merged = combine(self._handles.map(_dense_statistics), Statistics.merge, width, len(self.handles))
         assert merged is not None
         return merged
 
     @property
     def features(self) -> int:
-        return self.statistics.features
+        return self.handles[0].features
 
     @property
     def rows(self) -> int:
-        return self.statistics.rows
+        return self.totals.rows
 
     @property
     def partitions(self) -> int:
@@ -299,6 +306,18 @@ def forget_partitions(rdd: RDD, partitions: Iterable[int]) -> None:
     master = field.get(rdd.context._jsc.sc().env()).master()
     for partition in partitions:
         master.removeBlock(jvm.org.apache.spark.storage.RDDBlockId(rdd.id(), partition))
+
+
+def overflow(column: str, feature: int, near: float) -> str:
+    """What is wrong with a feature whose variance is not finite."""
+    return (
+        f"column '{column}': feature {feature} has values near {abs(near):.0e} or larger, whose variance overflows; "
+        "rescale it"
+    )
+
+
+def _dense_statistics(handle: Handle) -> Statistics:
+    return read_statistics(handle).dense()
 
 
 def _record_bytes(record: object) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sparkdml.data.statistics import Statistics
 from sparkdml.data.store import FileSpec, open_arrays
@@ -26,6 +28,7 @@ class Handle:
     blocks: tuple[FileSpec, ...] = ()
     statistics: FileSpec | None = None
     scalars: dict[str, float] = field(default_factory=dict)
+    histogram: tuple[float, ...] = ()
 
     @property
     def stored_bytes(self) -> int:
@@ -44,18 +47,20 @@ class Handle:
     def from_bytes(cls, data: bytes) -> Handle:
         fields: dict[str, Any] = json.loads(bytes(data))
         fields["blocks"] = tuple(FileSpec.from_json(block) for block in fields["blocks"])
+        fields["histogram"] = tuple(fields["histogram"])
         if fields["statistics"]:
             fields["statistics"] = FileSpec.from_json(fields["statistics"])
         return cls(**fields)
 
 
-def read_statistics(handle: Handle) -> Statistics:
-    assert handle.statistics is not None
+def read_totals(handle: Handle) -> Statistics:
+    """What the handle itself tells of its rows: all but what is told of each feature."""
     scalars: dict[str, Any] = {**handle.scalars, "rows": int(handle.scalars["rows"])}
+    return Statistics(0, digest=handle.digest, histogram=np.array(handle.histogram), **scalars)
+
+
+def read_statistics(handle: Handle) -> Statistics:
+    """All of it, read from the partition's file."""
+    assert handle.statistics is not None
     arrays: dict[str, Any] = {name: array.copy() for name, array in open_arrays(handle.statistics).items()}
-    return Statistics(
-        features=handle.features,
-        digest=handle.digest,
-        **scalars,
-        **arrays,
-    )
+    return replace(read_totals(handle), features=handle.features, **arrays)

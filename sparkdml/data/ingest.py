@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from sparkdml.data.block import DenseBlock, SparseBlock
 from sparkdml.data.handle import Handle
-from sparkdml.data.moments import SparseMoments, dense_statistics
+from sparkdml.data.moments import RowTotals, SparseMoments, dense_statistics
 from sparkdml.data.reader import BadInputError, BatchReader, Columns
-from sparkdml.data.rows import DenseRows, Rows
-from sparkdml.data.statistics import Statistics, add_ragged
-from sparkdml.data.store import local_directories
+from sparkdml.data.routing import NAME as ROUTING
+from sparkdml.data.routing import routed_by, write_table
+from sparkdml.data.rows import DenseRows, Rows, to_sparse
+from sparkdml.data.statistics import FEATURE_ARRAYS, WIDE_FEATURES, Statistics, add_ragged
+from sparkdml.data.store import FileSpec, local_directories, open_block
 from sparkdml.data.writer import PartitionWriter, StoreFullError
 
 #: How a partition's outcome travels as one record: a handle, or why there is none.
@@ -52,13 +57,21 @@ def ingest_partition(
     try:
         with PartitionWriter(dataset, partition, local_directories()) as writer:
             reader = BatchReader(columns, partition)
-            gathered = _Gathered(columns.classes)
+            gathered: _Gathered | _GatheredWide | None = None
             for batch in batches:
                 rows = reader.read(batch)
-                if rows is not None:
-                    writer.add(rows, gathered.add(rows))
-            statistics = gathered.result()
-            return writer.finish(statistics) if statistics.rows else None
+                if rows is None:
+                    continue
+                if rows.features > WIDE_FEATURES:
+                    rows = to_sparse(rows)
+                if gathered is None:
+                    wide = columns.wide or rows.features > WIDE_FEATURES
+                    gathered = (_GatheredWide if wide else _Gathered)(columns.classes)
+                writer.add(rows, gathered.add(rows))
+            if gathered is None:
+                return None
+            writer.flush()
+            return writer.finish(gathered.result(writer.blocks))
     except BadInputError as error:
         # returned, not raised: bad rows stay bad, so Spark must not try them four times
         return Refusal("input", partition, str(error))
@@ -92,8 +105,7 @@ class _Gathered:
 
     def add(self, rows: Rows) -> float:
         """Take in ``rows``; returns how many of their values are not 0."""
-        if self._classes:
-            self._histogram = add_ragged(self._histogram, np.bincount(rows.labels.astype(np.int64), rows.weights))
+        self._histogram = _counted(self._histogram, rows, self._classes)
         if isinstance(rows, DenseRows):
             batch = dense_statistics(rows.values, rows.labels, rows.weights, rows.offsets)
             self._dense = batch if self._dense is None else self._dense.merge(batch)
@@ -103,10 +115,54 @@ class _Gathered:
         self._sparse.add(rows.indptr, rows.indices, rows.values, rows.labels, rows.weights, rows.offsets)
         return float(len(rows.values))
 
-    def result(self) -> Statistics:
-        parts = [part for part in (self._dense, self._sparse and self._sparse.result()) if part]
-        if not parts:
-            return Statistics(0)
-        statistics = parts[0] if len(parts) == 1 else parts[0].merge(parts[1])
+    def result(self, written: Sequence[FileSpec]) -> Statistics:
+        """Of all rows, which are ``written``."""
+        statistics = _together([part for part in (self._dense, self._sparse and self._sparse.result()) if part])
         statistics.histogram = self._histogram
         return statistics
+
+
+class _GatheredWide:
+    """The same where features are many: what is told of them waits until it is known which of them occur."""
+
+    def __init__(self, classes: bool) -> None:
+        self._classes = classes
+        self._histogram = np.zeros(0)
+        self._totals = RowTotals()
+        self._features = 0
+
+    def add(self, rows: Rows) -> float:
+        """Take in ``rows``; returns how many of their values are not 0."""
+        self._features = rows.features
+        self._histogram = _counted(self._histogram, rows, self._classes)
+        # one digest for a row, however it is stored
+        rows = to_sparse(rows)
+        self._totals.add(rows.indptr, rows.indices, rows.values, rows.labels, rows.weights, rows.offsets)
+        return float(np.count_nonzero(rows.values))
+
+    def result(self, written: Sequence[FileSpec]) -> Statistics:
+        """Of all rows, which are ``written``; their routing table is left beside them."""
+        stored = [open_block(file) for file in written]
+        table = write_table(Path(written[0].path).parent / ROUTING, self._features, stored)
+        routed = routed_by(table, stored)
+        dense = [
+            dense_statistics(b.values, b.labels, b.weights) for b in routed.blocks if isinstance(b, DenseBlock)
+        ]  # fmt: skip
+        moments = SparseMoments(len(routed.columns))
+        sparse = [block for block in routed.blocks if isinstance(block, SparseBlock)]
+        for block in sparse:
+            moments.add(block.indptr, block.indices, block.values, block.labels, block.weights)
+        told = _together([*dense, *([moments.result()] if sparse else [])])
+        arrays = {name: getattr(told, name) for name in FEATURE_ARRAYS}
+        columns = None if dense else routed.columns
+        totals = self._totals.result()
+        return replace(totals, features=self._features, histogram=self._histogram, columns=columns, **arrays)
+
+
+def _counted(histogram: np.ndarray, rows: Rows, classes: bool) -> np.ndarray:
+    """``histogram`` with the weights of the classes in ``rows``."""
+    return add_ragged(histogram, np.bincount(rows.labels.astype(np.int64), rows.weights)) if classes else histogram
+
+
+def _together(parts: Sequence[Statistics]) -> Statistics:
+    return reduce(Statistics.merge, parts) if parts else Statistics(0)

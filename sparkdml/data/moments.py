@@ -6,6 +6,7 @@ same rows in the same order must agree to the last bit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,18 @@ def _sparse(indptr, indices, values, bits, weights, label_bits, columns):
     return digest
 
 
+@_exact
+def _digest(indptr, indices, bits, label_bits):
+    """The digest of ``_sparse`` alone."""
+    digest = np.uint64(0)
+    for i in range(len(indptr) - 1):
+        h = label_bits[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            h += np.uint64(bits[p]) * _key(indices[p])
+        digest += _mix(h)
+    return digest
+
+
 def dense_statistics(
     values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offsets: np.ndarray | None = None
 ) -> Statistics:
@@ -98,9 +111,8 @@ def dense_statistics(
         return Statistics(features)
     shift = values[0].astype(np.float64)
     sums, squares, nonzeros = np.zeros((3, features))
-    bits = values.view(np.uint64 if values.dtype == np.float64 else np.uint32)
     digest = _dense(
-        values, bits, weights, _row_bits(labels, weights, offsets), _keys(features),
+        values, _bits(values), weights, _row_bits(labels, weights, offsets), _keys(features),
         shift, sums, squares, nonzeros,
     )  # fmt: skip
     targets = _target_statistics(labels, weights)
@@ -113,6 +125,32 @@ def dense_statistics(
         nonzeros=nonzeros,
         digest=int(digest),
     )
+
+
+class RowTotals:
+    """Statistics of rows that are not of single features: weights, labels, digest."""
+
+    def __init__(self) -> None:
+        self._targets = Statistics(0)
+        self._digest = 0
+
+    def add(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        offsets: np.ndarray | None = None,
+    ) -> None:
+        """Compressed sparse rows, as :class:`SparseMoments` takes them."""
+        digest = _digest(indptr, indices, _bits(values), _row_bits(labels, weights, offsets))
+        self._digest = (self._digest + int(digest)) % 2**64
+        if len(labels):
+            self._targets = self._targets.merge(Statistics(0, **_target_statistics(labels, weights)))
+
+    def result(self) -> Statistics:
+        return replace(self._targets, digest=self._digest)
 
 
 class SparseMoments:
@@ -137,9 +175,8 @@ class SparseMoments:
         offsets: np.ndarray | None = None,
     ) -> None:
         """Rows of positive weight; ``indptr`` starts anywhere in ``indices`` and ``values``."""
-        bits = values.view(np.uint64 if values.dtype == np.float64 else np.uint32)
         row_bits = _row_bits(labels, weights, offsets)
-        digest = _sparse(indptr, indices, values, bits, weights, row_bits, self._columns)
+        digest = _sparse(indptr, indices, values, _bits(values), weights, row_bits, self._columns)
         self._digest = (self._digest + int(digest)) % 2**64
         if len(labels):
             self._targets = self._targets.merge(Statistics(0, **_target_statistics(labels, weights)))
@@ -186,6 +223,10 @@ def _target_statistics(labels: np.ndarray, weights: np.ndarray) -> dict[str, Any
         "label_min": float(labels.min()),
         "label_max": float(labels.max()),
     }
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return values.view(np.uint64 if values.dtype == np.float64 else np.uint32)
 
 
 def _row_bits(labels: np.ndarray, weights: np.ndarray, offsets: np.ndarray | None) -> np.ndarray:

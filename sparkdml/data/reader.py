@@ -28,7 +28,8 @@ class Columns:
     """The user's names for what is read, for messages, and what is asked of them.
 
     ``classes``: labels must be 0, 1, 2, ...; ``expected`` features and ``label_values`` classes by the columns'
-    metadata, if they say so.
+    metadata, if they say so. ``pairs``: features are a column of indices and one of values. ``wide``: nothing may be
+    as long as there are features, however few they are.
     """
 
     features: str
@@ -38,13 +39,15 @@ class Columns:
     expected: int | None = None
     label_values: int | None = None
     offset: str | None = None
+    pairs: bool = False
+    wide: bool = False
 
 
 class BatchReader:
     """Reads the batches of one partition; every row must have as many features as the first.
 
     Batches have the columns ``values`` (lists of numbers), ``label``, optionally ``weight`` and ``offset``, and for
-    vectors also ``size`` (-1 in dense rows) and ``indices``.
+    vectors also ``size`` (-1 in dense rows) and ``indices``; for pairs of columns ``indices`` alone.
     """
 
     def __init__(self, columns: Columns, partition: int) -> None:
@@ -102,6 +105,8 @@ class BatchReader:
         values = _as_floats(flat)
         indptr = starts - starts[0]
         self._check_finite(values, indptr)
+        if self._columns.pairs:
+            return self._pairs(batch.column("indices"), values, indptr, labels, weights)
         if "size" not in batch.schema.names:
             return self._dense(values, indptr, labels, weights)
         size = batch.column("size").to_numpy(zero_copy_only=False)
@@ -111,17 +116,45 @@ class BatchReader:
         lengths = np.diff(lists.offsets.to_numpy())
         if lists.null_count:
             lengths = np.where(lists.is_null().to_numpy(zero_copy_only=False), 0, lengths)
-        unlike = lengths != np.where(size < 0, 0, np.diff(indptr))
+        self._check_lengths(lengths, np.where(size < 0, 0, np.diff(indptr)))
+        indices = lists.flatten().to_numpy(zero_copy_only=False)
+        return self._mixed(size, indices, values, indptr, labels, weights)
+
+    def _check_lengths(self, indices: np.ndarray, values: np.ndarray) -> None:
+        unlike = indices != values
         if unlike.any():
             row = int(np.argmax(unlike))
+            given = f"{indices[row]} indices and {values[row]} values"
+            self._raise(row, self._columns.features, given, "give as many of each")
+
+    def _pairs(
+        self, lists: pa.Array, values: np.ndarray, indptr: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> SparseRows:
+        """Rows by lists of indices, in any order and with repetitions, which add up."""
+        self._refuse_nulls(lists, self._columns.features)
+        self._check_lengths(np.diff(lists.offsets.to_numpy()), np.diff(indptr))
+        flat = lists.flatten()
+        if flat.null_count:
+            where = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))
+            row = int(np.searchsorted(indptr, where, side="right")) - 1
+            self._raise(row, self._columns.features, "null inside its indices", "fill or drop it")
+        indices = flat.to_numpy(zero_copy_only=False)
+        assert self.features is not None
+        wrong = (indices < 0) | (indices >= self.features)
+        if wrong.any():
+            where = int(np.argmax(wrong))
+            row = int(np.searchsorted(indptr, where, side="right")) - 1
             self._raise(
                 row,
                 self._columns.features,
-                f"{lengths[row]} indices and another number of values",
-                "give as many of each",
+                f"the index {indices[where]}",
+                f"indices must be from 0 to {self.features - 1}; raise numFeatures if more are meant",
             )
-        indices = lists.flatten().to_numpy(zero_copy_only=False)
-        return self._mixed(size, indices, values, indptr, labels, weights)
+        if self.features <= 2**31:
+            indices = indices.astype(np.int32)
+        if _first_disordered(indptr, indices, self.features) >= 0:
+            indptr, indices, values = _merged(indptr, indices, values)
+        return SparseRows(indptr, indices, values, self.features, labels, weights)
 
     def _dense(self, values: np.ndarray, indptr: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> DenseRows:
         self._check_sizes(np.diff(indptr))
@@ -213,6 +246,19 @@ def _as_floats(flat: pa.Array) -> np.ndarray:
         flat = pc.cast(flat, pa.float64())
     small = pa.types.is_integer(flat.type) and flat.type.bit_width <= 16
     return flat.to_numpy(zero_copy_only=False).astype(np.float32 if small else np.float64)
+
+
+def _merged(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Rows with increasing indices: values of the same index add up."""
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((indices, rows))
+    rows, indices, values = rows[order], indices[order], values[order].astype(np.float64)
+    first = np.ones(len(rows), bool)
+    first[1:] = (indices[1:] != indices[:-1]) | (rows[1:] != rows[:-1])
+    starts = np.flatnonzero(first)
+    counts = np.bincount(rows[starts], minlength=len(indptr) - 1)
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return ends, indices[starts], np.add.reduceat(values, starts) if len(starts) else values
 
 
 def _without_zeros(rows: SparseRows) -> SparseRows:

@@ -11,6 +11,7 @@ from pyspark.util import PythonEvalType
 
 from sparkdml.data import columns as column_choice
 from sparkdml.data import parquet
+from sparkdml.data.columns import Features
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.ingest import arrow_ingester, encode, ingest_partition
 from sparkdml.data.partition import Split
@@ -23,29 +24,32 @@ if TYPE_CHECKING:
 
 def from_dataframe(
     df: DataFrame,
-    features: str | Sequence[str] = "features",
+    features: Features = "features",
     label: str = "label",
     weight: str | None = None,
     classes: bool = True,
     offset: str | None = None,
     split: Split | None = None,
+    wide: bool = False,
 ) -> Dataset:
     """Prepare the rows of ``df``.
 
     Parameters
     ----------
-    features : a column of vectors (dense, sparse or mixed) or of arrays of numbers, or several numeric columns.
+    features : a column of vectors (dense, sparse or mixed) or of arrays of numbers, several numeric columns, or
+        :class:`~sparkdml.data.columns.Pairs` of columns.
     label, weight : numeric columns. Rows of weight 0 are left out.
     offset : a numeric column that is added to every margin, for models that have one.
     classes : labels must be 0, 1, 2, ... (else any finite number).
     split : which worker gets which rows; as they come, if it is left out.
+    wide : prepare for models that are partitioned, as for more than about a million features it is done anyway.
 
     Raises
     ------
     TypeError, ValueError : before any job, if a column is absent or of the wrong type; from the only pass over the
         rows, if one holds null, NaN, an infinite value, a wrong size, a bad label or a negative weight.
     """
-    picked, columns = column_choice.select(df, features, label, weight, classes, offset)
+    picked, columns = column_choice.select(df, features, label, weight, classes, offset, wide)
     slots = task_slots(df.sparkSession.sparkContext)
     split = split or Split()
     if split.how == "stratified" and not classes:

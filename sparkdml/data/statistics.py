@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 #: The arrays of :class:`Statistics`, in the order in which they are stored.
 FEATURE_ARRAYS = ("mean", "m2", "nonzeros")
+#: Above so many features, nothing in a task is as long as they are: arrays are about the features that occur.
+WIDE_FEATURES = 2**20
 #: And its numbers.
 SCALARS = ("rows", "weight_sum", "weight_square_sum", "label_mean", "label_m2", "label_min", "label_max")
 
@@ -26,6 +29,8 @@ class Statistics:
     label_mean, label_m2 : the same for the labels; ``label_min``, ``label_max``: their range.
     histogram : float64 (classes,): weight of each label 0, 1, ... (empty unless labels are classes).
     digest : a hash of the rows' values, weights and labels that does not depend on their order.
+    columns : int64, increasing: the features that the arrays are about, where all others are 0 in every row; None where
+        the arrays are about all features.
     """
 
     features: int
@@ -41,11 +46,22 @@ class Statistics:
     label_m2: float = 0.0
     label_min: float = math.inf
     label_max: float = -math.inf
+    columns: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        width = self.features if self.columns is None else len(self.columns)
         for name in FEATURE_ARRAYS:
-            if len(getattr(self, name)) != self.features:
-                setattr(self, name, np.zeros(self.features))
+            if len(getattr(self, name)) != width:
+                setattr(self, name, np.zeros(width))
+
+    def dense(self) -> Statistics:
+        """The same with arrays about all features."""
+        if self.columns is None:
+            return self
+        spread: dict[str, Any] = {name: np.zeros(self.features) for name in FEATURE_ARRAYS}
+        for name, array in spread.items():
+            array[self.columns] = getattr(self, name)
+        return replace(self, columns=None, **spread)
 
     def merge(self, other: Statistics) -> Statistics:
         """Both sets of rows together, by the pairwise update of Chan, Golub & LeVeque (1983).
@@ -57,6 +73,8 @@ class Statistics:
         if self.rows == 0:
             return other
         assert self.features == other.features
+        assert self.columns is None
+        assert other.columns is None
         total = self.weight_sum + other.weight_sum
         delta = other.mean - self.mean
         self.mean = self.mean + delta * (other.weight_sum / total)

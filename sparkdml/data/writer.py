@@ -13,7 +13,7 @@ import numpy as np
 
 from sparkdml.data.handle import Handle
 from sparkdml.data.rows import Rows, SparseRows, fits_float32, to_dense, to_sparse
-from sparkdml.data.statistics import FEATURE_ARRAYS, SCALARS, Statistics
+from sparkdml.data.statistics import FEATURE_ARRAYS, SCALARS, WIDE_FEATURES, Statistics
 from sparkdml.data.store import FileSpec, home_of, remove_directory, remove_if_empty, write_file
 
 #: No block file holds more feature bytes than this, unless a single row does.
@@ -56,7 +56,7 @@ class PartitionWriter:
         while start < len(rows):
             fitting = rows.fitting(start, budget - self._pending_bytes)
             if fitting == 0 and self._pending:
-                self._flush()
+                self.flush()
                 continue
             part = rows.part(start, start + max(fitting, 1))
             self._pending.append(part)
@@ -66,9 +66,10 @@ class PartitionWriter:
 
     def finish(self, statistics: Statistics) -> Handle:
         """Write what is left and the statistics; returns the partition's handle."""
-        self._flush()
+        self.flush()
         arrays = {name: [getattr(statistics, name)] for name in FEATURE_ARRAYS}
-        arrays["histogram"] = [statistics.histogram]
+        if statistics.columns is not None:
+            arrays["columns"] = [statistics.columns]
         file = self._write("statistics", statistics.features, arrays)
         return Handle(
             dataset=self._dataset,
@@ -79,9 +80,11 @@ class PartitionWriter:
             blocks=tuple(self._blocks),
             statistics=file,
             scalars={name: getattr(statistics, name) for name in SCALARS},
+            histogram=tuple(statistics.histogram.tolist()),
         )
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was added and has not been written."""
         if not self._pending:
             return
         parts = _one_format(self._pending, self._pending_nonzeros)
@@ -139,6 +142,8 @@ def _one_format(parts: list[Rows], nonzeros: float) -> list[Rows]:
     """Dense or sparse for the whole block, decided from all of its rows."""
     rows = sum(len(part) for part in parts)
     item = max(part.values.itemsize for part in parts)
+    if parts[0].features > WIDE_FEATURES:
+        return [to_sparse(part) for part in parts]
     sparse_bytes = nonzeros * (item + 4) + rows * 8
     if sparse_bytes * SPARSE_MUST_SAVE <= rows * parts[0].features * item:
         return [to_sparse(part) for part in parts]
