@@ -15,12 +15,12 @@ from sparkdml.algorithms.progress import Limits
 from sparkdml.cooperation import Plan
 from sparkdml.data.by_features import FeatureDataset
 from sparkdml.data.dataset import Dataset
+from sparkdml.data.statistics import Statistics
 from sparkdml.estimator import BlockEstimator
 from sparkdml.fit.prepared import Prepared
 from sparkdml.losses import Loss
-from sparkdml.penalties import L2, ElasticNet, Penalty
 from sparkdml.placement import choice
-from sparkdml.problem import Problem, Scaling
+from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
 
@@ -142,39 +142,40 @@ class LinearEstimator(BlockEstimator):
             seed=value("seed"),
         )
 
-    def _coordinates(self, dataset: Dataset) -> dict[str, Any]:
-        """How :meth:`_problem` shall scale for the solver: steps on single rows want these as sparse as they are."""
+    def _coordinates(self, sparse: bool) -> dict[str, Any]:
+        """How :meth:`_objective` shall scale for the solver: steps on single rows want these as sparse as they are."""
         if self.getOrDefault("solver") not in cooperation.STEPPING:
             return {}
-        std = dataset.statistics.std
-        return {
-            "centred": not (dataset.has_sparse_blocks or self.getOrDefault("solver") in cooperation.BY_FEATURES),
-            "std": std if self.getOrDefault("standardization") else np.where(std > 0.0, 1.0, 0.0),
-        }
+        centred = not (sparse or self.getOrDefault("solver") in cooperation.BY_FEATURES)
+        return {"centred": centred, "scaled": self.getOrDefault("standardization")}
 
-    def _problem(
-        self,
-        dataset: Dataset,
-        loss: Loss,
-        penalty: Penalty | None = None,
-        centred: bool = True,
-        std: np.ndarray | None = None,
-        unit: float = 1.0,
-        told: float = 1.0,
-    ) -> Problem:
-        """The objective in the data set's own scale.
-
-        Without ``centred``, coordinates keep 0 where it is; ``std`` (d,) takes the place of sample deviations.
-        ``unit`` is how large margins are; coefficients are told in it. ``told`` times the objective is what users see.
+    def _objective(
+        self, totals: Statistics, loss: Loss, l2_scale: float = 1.0, scale: float = 1.0, **coordinates: Any
+    ) -> Objective:
+        """The elastic net of Spark's parameters; all of the penalty is multiplied by ``scale``, its L2 part also by
+        ``l2_scale``. Other arguments are :class:`~sparkdml.problem.Objective`'s.
         """
+        strength = scale * self.getOrDefault("regParam")
+        share = self.getOrDefault("elasticNetParam") if self.hasParam("elasticNetParam") else 0.0
+        return Objective(
+            loss,
+            strength * (1.0 - share) * l2_scale,
+            strength * share,
+            bool(self._value("standardization")),
+            self.getOrDefault("fitIntercept"),
+            totals.weight_sum,
+            **coordinates,
+        )
+
+    def _problem(self, dataset: Dataset, loss: Loss, std: np.ndarray | None = None, **how: Any) -> Problem:
+        """The objective over all features of ``dataset``; ``std`` (d,) takes the place of sample deviations."""
         statistics = dataset.statistics
-        inverse_std = unit * inverse_of(statistics.std if std is None else std)[:, None]
-        mean = statistics.mean[:, None]
-        if not self.getOrDefault("fitIntercept") and np.any((inverse_std == 0) & (mean != 0)):
+        objective = self._objective(statistics, loss, **how)
+        problem = objective.over(statistics.mean, statistics.std if std is None else std)
+        constant = problem.scaling.inverse_std[:, 0] == 0
+        if not objective.fit_intercept and np.any(constant & (statistics.mean != 0)):
             logger.warning("some features are constant and fitIntercept is False: their coefficients are 0")
-        scaling = Scaling(mean if centred else np.zeros_like(mean), inverse_std, unit)
-        penalty = self._penalty(inverse_std) if penalty is None else penalty
-        return Problem(loss, penalty, scaling, self.getOrDefault("fitIntercept"), statistics.weight_sum, told)
+        return problem
 
     def _warm_start(self, problem: Problem) -> np.ndarray:
         """Where a model of one output starts: at 0, or at the initial model."""
@@ -189,24 +190,8 @@ class LinearEstimator(BlockEstimator):
             )
         return problem.from_raw(coefficients[:, None], np.array([model.intercept]))
 
-    def _penalty(self, inverse_std: np.ndarray, l2_scale: float = 1.0, scale: float = 1.0) -> Penalty:
-        """The elastic net of Spark's parameters, on coefficients of unit-variance features; ``inverse_std`` (d, 1).
-
-        All of it is multiplied by ``scale``, its L2 part also by ``l2_scale``.
-        """
-        strength = self.getOrDefault("regParam")
-        share = self.getOrDefault("elasticNetParam") if self.hasParam("elasticNetParam") else 0.0
-        factors = np.ones_like(inverse_std) if self.getOrDefault("standardization") else inverse_std
-        ridge, lasso = scale * strength * (1.0 - share) * l2_scale, scale * strength * share
-        return ElasticNet(ridge, factors**2, lasso, factors) if lasso else L2(ridge, factors**2)
-
     def _cost(self, dataset: Dataset) -> tuple[int, int, float, int, float]:
         """Rows, features, non-zeros, workers and seconds of latency: what cost formulas ask for."""
         latency = choice.choose(self.getPlacement(), dataset).placement.latency_seconds
         nonzeros = float(dataset.statistics.nonzeros.sum())
         return dataset.rows, dataset.features, nonzeros, task_slots(dataset.context), latency
-
-
-def inverse_of(std: np.ndarray) -> np.ndarray:
-    """``1 / std``, and 0 for constant features."""
-    return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sparkdml.core import Update
 from sparkdml.losses.base import Loss
-from sparkdml.penalties.base import Penalty
+from sparkdml.penalties import L2, ElasticNet, Penalty
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Problem:
     stored value being changed.
 
     ``told`` times F is what users are told: where labels are in another unit here than there.
+    ``whole_penalty`` is the penalty of all coefficients, where the problem is over some of them.
     """
 
     loss: Loss
@@ -47,6 +48,7 @@ class Problem:
     fit_intercept: bool
     weight_sum: float
     told: float = 1.0
+    whole_penalty: float | None = None
 
     @property
     def features(self) -> int:
@@ -105,9 +107,13 @@ class Problem:
 
     def objective(self, c: np.ndarray, loss_sum: float) -> float:
         """``F(c)``, an L1 penalty included, from the sum of all rows' losses there."""
+        penalty = self.penalty_at(c) if self.whole_penalty is None else self.whole_penalty
+        return loss_sum / self.weight_sum + penalty
+
+    def penalty_at(self, c: np.ndarray) -> float:
+        """The penalty of ``c``, its L1 part included."""
         scaled, _ = self.split(c)
-        value = loss_sum / self.weight_sum + self.penalty.value(scaled)
-        strengths = self.penalty.l1()
+        value, strengths = self.penalty.value(scaled), self.penalty.l1()
         return value if strengths is None else value + float(np.sum(strengths * np.abs(scaled)))
 
     def curvature(self) -> np.ndarray:
@@ -117,3 +123,62 @@ class Problem:
         coefficients = np.broadcast_to(of_loss + self.penalty.curvature(), shape)
         rest = np.full(self.size - coefficients.size, self.loss.curvature)
         return np.concatenate([coefficients.ravel(), rest])
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A :class:`Problem` in Spark's terms, before anything is known of the features: it is as small for any number.
+
+    ridge, lasso : strengths of the L2 and L1 penalty, on coefficients of unit-variance features if
+        ``standardization``, else on coefficients of the features as given.
+    centred : coordinates are around the mean row. scaled : they are in deviations, or else as features are given.
+    """
+
+    loss: Loss
+    ridge: float
+    lasso: float
+    standardization: bool
+    fit_intercept: bool
+    weight_sum: float
+    centred: bool = True
+    scaled: bool = True
+    unit: float = 1.0
+    told: float = 1.0
+
+    def over(self, mean: np.ndarray, std: np.ndarray) -> Problem:
+        """The problem over features of this mean and standard deviation, both (d,)."""
+        inverse_std = inverse_of(std if self.scaled else (std > 0.0).astype(np.float64))[:, None]
+        factors = np.ones_like(inverse_std) if self.standardization else inverse_std
+        penalty = ElasticNet(self.ridge, factors**2, self.lasso, factors) if self.lasso else L2(self.ridge, factors**2)
+        centre = mean[:, None] if self.centred else np.zeros_like(inverse_std)
+        scaling = Scaling(centre, self.unit * inverse_std, self.unit)
+        return Problem(self.loss, penalty, scaling, self.fit_intercept, self.weight_sum, self.told)
+
+    def shard(self, mean: np.ndarray, std: np.ndarray) -> Problem:
+        """The problem over some of the features: intercepts and the loss's own parameters are elsewhere."""
+        problem = self.over(mean if self.fit_intercept else np.zeros_like(mean), std)
+        return replace(problem, fit_intercept=False, loss=_Coefficients(self.loss))
+
+    def tail(self) -> Problem:
+        """The problem over intercepts and the loss's own parameters alone."""
+        return self.over(np.zeros(0), np.zeros(0))
+
+    def stored(self, features: int) -> Problem:
+        """The loss over coefficients of the features as they are stored."""
+        ones = np.ones((features, 1))
+        return Problem(self.loss, L2(0.0, ones), Scaling(np.zeros_like(ones), ones), self.fit_intercept, 1.0)
+
+
+class _Coefficients(Loss):
+    """What a problem over coefficients alone must know of a loss."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.outputs, self.curvature = loss.outputs, loss.curvature
+
+    def evaluate(self, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> float:
+        raise NotImplementedError("rows are elsewhere")
+
+
+def inverse_of(std: np.ndarray) -> np.ndarray:
+    """``1 / std``, and 0 for constant features."""
+    return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)

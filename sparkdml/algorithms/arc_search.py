@@ -94,7 +94,7 @@ class ArcSearch(Algorithm):
         here = self.measure(problem, state.coef, value, gradient)
         if state.direction is None:
             return self._begin(problem, state, here, gradient)
-        if not _acceptable(state, here):
+        if not far_enough(here.objective, here.norm, state.objective, state.gradient_norm, state.expected):
             return self._try(problem, state, state.step * _shrinkage(state))
         state = after_step(state, here.objective, gradient, here.norm, self.corrections)
         return self._look_ahead(problem, replace(state, slope=here.slope))
@@ -144,10 +144,10 @@ def _shrinkage(state: ArcState) -> float:
     return 0.1 if state.iteration == 0 else 0.5
 
 
-def _acceptable(state: ArcState, here: Measure) -> bool:
-    if not (math.isfinite(here.objective) and math.isfinite(here.norm)):
+def far_enough(objective: float, norm: float, before: float, norm_before: float, expected: float) -> bool:
+    """Whether a step that should change the objective by ``expected`` (below 0) is taken."""
+    if not (math.isfinite(objective) and math.isfinite(norm)):
         return False
-    if here.objective <= state.objective + DECREASE * state.expected:
+    if objective <= before + DECREASE * expected:
         return True
-    level = here.objective <= state.objective + ROUNDING * abs(state.objective)
-    return level and here.norm < state.gradient_norm
+    return objective <= before + ROUNDING * abs(before) and norm < norm_before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.linalg.blas import daxpy
@@ -48,6 +48,8 @@ class QuasiNewtonState:
 
 
 S = TypeVar("S", bound=QuasiNewtonState)
+#: Any state with the numbers that :func:`judge` reads.
+Judged = TypeVar("Judged", bound=Any)
 
 
 def after_step(state: S, objective: float, gradient: np.ndarray, gradient_norm: float, corrections: int) -> S:
@@ -70,7 +72,7 @@ def after_step(state: S, objective: float, gradient: np.ndarray, gradient_norm: 
     )
 
 
-def judge(state: S, max_iterations: int, tolerance: float) -> S:
+def judge(state: Judged, max_iterations: int, tolerance: float) -> Judged:
     """The state with its ``stop`` set where the fit is over.
 
     That is when the gradient norm is at most ``max(tolerance * |F|, 1e-8)``, the objective is within

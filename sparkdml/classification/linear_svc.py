@@ -128,7 +128,7 @@ class LinearSVC(
                 f"LinearSVC takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
                 "more classes, and give rows of both"
             )
-        problem = self._problem(given.dataset, Hinge(), **self._coordinates(given.dataset))
+        problem = self._problem(given.dataset, Hinge(), **self._coordinates(given.dataset.has_sparse_blocks))
         start = self._warm_start(problem)
         solver, algorithm = self._solver()
         state, report = self._run(algorithm, problem, start, given, solver)

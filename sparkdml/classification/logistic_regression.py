@@ -189,7 +189,8 @@ class LogisticRegression(
             return self._constant_model(given, histogram, multinomial)
         loss: Loss = Softmax(classes) if multinomial else Logistic()
         # bounds are on intercepts themselves, not on margins at the mean row
-        problem = self._problem(dataset, loss, **{"centred": not self._bounded, **self._coordinates(dataset)})
+        coordinates = {"centred": not self._bounded, **self._coordinates(dataset.has_sparse_blocks)}
+        problem = self._problem(dataset, loss, **coordinates)
         solver, algorithm = self._solver(problem, dataset)
         state, report = self._run(algorithm, problem, self._start(problem, histogram), given, solver)
         if isinstance(state, EnsembleState):

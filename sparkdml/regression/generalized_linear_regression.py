@@ -19,7 +19,6 @@ from sparkdml.fit.prepared import Prepared
 from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Squared
 from sparkdml.model import TrainedModel
-from sparkdml.penalties import L2
 from sparkdml.regression.linear_regression import MOST_NORMAL_FEATURES, NO_STANDARD_ERRORS
 
 _RANGES = {name: LINEAR_RANGES[name] for name in ("regParam", "tol", "maxIter", "aggregationDepth")}
@@ -129,7 +128,7 @@ class GeneralizedLinearRegression(
         complaint = model.family.check(np.array([statistics.label_min, statistics.label_max]))
         if complaint:
             raise BadInputError(f"column '{dataset.columns.label}': {complaint}")
-        problem = self._problem(dataset, Squared(), L2(0.0, np.ones((dataset.features, 1))))
+        problem = self._problem(dataset, Squared(), scale=0.0)  # IRLS has the penalty to itself
         algorithm = IRLS(self.getMaxIter(), self.getTol(), model, self.getRegParam())
         start = np.zeros(problem.size)
         if problem.fit_intercept:

@@ -18,7 +18,7 @@ from sparkdml.algorithms.preconditioner import gram_pays
 from sparkdml.core import Stop
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator, inverse_of
+from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Huber, Squared
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasCooperation, HasValidation
@@ -151,14 +151,13 @@ class LinearRegression(
             return self._train_normal(given)
         label_std = statistics.label_std or abs(mean)
         # coefficients are told in the labels' deviation: then no tolerance depends on the labels' unit
-        penalty = self._penalty(inverse_of(statistics.std)[:, None], scale=1.0 / label_std)
-        problem = self._problem(given.dataset, Squared(1.0 / label_std**2), penalty, unit=label_std)
+        problem = self._problem(given.dataset, Squared(1.0 / label_std**2), scale=1.0 / label_std, unit=label_std)
         start = self._start(problem, mean)
         limits = self.getMaxIter(), self.getTol()
         if self._cooperates:
             algorithm = self._plan().algorithm()
             state, report = self._run(algorithm, problem, start, given, f"{self.getSolver()}: asked for")
-        elif penalty.l1() is not None:
+        elif problem.penalty.l1() is not None:
             state, report = self._run(OWLQN(*limits), problem, start, given, "owl-qn: L1 penalty")
         else:
             gram = gram_pays(*self._cost(given.dataset))
@@ -181,8 +180,9 @@ class LinearRegression(
         """Spark's normal solver scales by population deviations, its other one by sample deviations."""
         statistics = given.dataset.statistics
         label_std = statistics.population_label_std or abs(statistics.label_mean)
-        penalty = self._penalty(inverse_of(statistics.population_std)[:, None], 1.0 / label_std)
-        problem = self._problem(given.dataset, Squared(), penalty, std=statistics.population_std, told=label_std**-2)
+        problem = self._problem(
+            given.dataset, Squared(), statistics.population_std, l2_scale=1.0 / label_std, told=label_std**-2
+        )
         start = self._start(problem, statistics.label_mean)
         state, report = self._run(NormalEquations(), problem, start, given, "normal: one round")
         coefficients, intercepts = problem.to_raw(state.best)
@@ -194,9 +194,8 @@ class LinearRegression(
         """By a method in which workers cooperate: on labels as they are, so that step sizes suit any of them."""
         statistics, solver = given.dataset.statistics, self.getSolver()
         label_std = statistics.label_std or abs(statistics.label_mean)
-        coordinates = {"std": statistics.std, **self._coordinates(given.dataset)}
-        penalty = self._penalty(inverse_of(coordinates["std"])[:, None], 1.0 / label_std)
-        problem = self._problem(given.dataset, Squared(), penalty, told=label_std**-2, **coordinates)
+        coordinates = self._coordinates(given.dataset.has_sparse_blocks)
+        problem = self._problem(given.dataset, Squared(), l2_scale=1.0 / label_std, told=label_std**-2, **coordinates)
         algorithm = replace(self._plan(), unit=label_std).algorithm()
         start = self._start(problem, statistics.label_mean)
         state, report = self._run(algorithm, problem, start, given, f"{solver}: asked for")
@@ -207,8 +206,7 @@ class LinearRegression(
         """On labels in their own deviation: then no tolerance depends on their unit."""
         statistics = given.dataset.statistics
         unit = statistics.label_std or abs(statistics.label_mean) or 1.0
-        penalty = self._penalty(inverse_of(statistics.std)[:, None], scale=unit)
-        problem = self._problem(given.dataset, Huber(self.getEpsilon(), unit=unit), penalty, told=unit)
+        problem = self._problem(given.dataset, Huber(self.getEpsilon(), unit=unit), scale=unit, told=unit)
         start = self._start(problem, statistics.label_mean) / unit
         scale = getattr(self._initial_model, "scale", statistics.label_std) / unit
         start[-1] = math.log(scale) if scale > 0.0 else 0.0

@@ -68,10 +68,10 @@ def proximal(problem: Problem, pull: Pull | None = None) -> Proximal:
     """The operator of the problem's penalty, and of a pull, which takes every coordinate."""
     coefficients = problem.features * problem.loss.outputs
     l2, l1 = np.zeros((2, problem.size))
-    l2[:coefficients].reshape(problem.features, -1)[:] = problem.penalty.curvature()
+    problem.split(l2)[0][:] = problem.penalty.curvature()
     strengths = problem.penalty.l1()
     if strengths is not None:
-        l1[:coefficients].reshape(problem.features, -1)[:] = strengths
+        problem.split(l1)[0][:] = strengths
     free = problem.size - coefficients
     return Proximal(l2, l1, pull.strength, pull.centre, free) if pull else Proximal(l2, l1, 0.0, np.zeros(1), free)
 
