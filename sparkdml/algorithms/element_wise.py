@@ -39,6 +39,9 @@ class ElementWise(Sharded):
         state = self.method.advance(replace(problem, whole_penalty=order["penalty"]), state, total)
         return state, {"penalty": problem.penalty_at(state.coef)}
 
+    def moves(self, evaluated: bool) -> bool:
+        return True
+
     def begin(self, sums: Update) -> Lead:
         return Lead(dict(sums), iteration=-1)
 

@@ -60,6 +60,10 @@ class Sharded(ABC):
         """
 
     @abstractmethod
+    def moves(self, evaluated: bool) -> bool:
+        """Whether :meth:`step` changes ``coef``, after workers were asked or not."""
+
+    @abstractmethod
     def begin(self, sums: Update) -> Lead:
         """Before the first step, given the sums of :meth:`init`."""
 

@@ -23,8 +23,8 @@ _HOMES = (
 
 def pack(state: Any) -> bytes:
     """Nested dataclasses, tuples, lists, dicts, arrays and plain values as one ``.npz`` file."""
-    arrays: dict[str, np.ndarray] = {}
-    tree = json.dumps(_describe(state, arrays)).encode()
+    described, arrays = describe(state)
+    tree = json.dumps(described).encode()
     buffer = io.BytesIO()
     np.savez(buffer, tree=np.frombuffer(tree, np.uint8), **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
@@ -33,7 +33,18 @@ def pack(state: Any) -> bytes:
 def unpack(data: bytes) -> Any:
     """The inverse of :func:`pack`; every number comes back with all its bits."""
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        return _restore(json.loads(file["tree"].tobytes()), file)
+        return restore(json.loads(file["tree"].tobytes()), file)
+
+
+def describe(state: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """The state as JSON can hold it, and its arrays by the names that they have there."""
+    arrays: dict[str, np.ndarray] = {}
+    return _describe(state, arrays), arrays
+
+
+def restore(tree: Any, arrays: Any) -> Any:
+    """The inverse of :func:`describe`."""
+    return _restore(tree, arrays)
 
 
 def _describe(value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -208,6 +208,9 @@ class VectorFree(Sharded):
 
     # ---- the lead
 
+    def moves(self, evaluated: bool) -> bool:
+        return not evaluated
+
     def begin(self, sums: Update) -> VectorFreeLead:
         return VectorFreeLead(penalty=float(sums["penalty"]), gradient_norm=math.inf)
 

@@ -19,7 +19,7 @@ from sparkdml.report.history import History, Round
 from sparkdml.resources.threads import one_blas_thread
 
 #: Called after every round with what it cost and the state after it; an answer ends the fit.
-OnRound = Callable[[Round, State], "Stop | None"]
+OnRound = Callable[[Round, Any], "Stop | None"]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class Round:
     ``objective`` and ``gradient_norm`` belong to the best point after the round; ``iteration`` counts accepted
     steps. ``compute_seconds`` is the slowest worker's, ``aggregate_seconds`` the rest of the exchange (scheduling,
     sending, summing), ``driver_seconds`` the algorithm's. Bytes are those of the numbers sent to and by all workers.
+    ``bytes_driver`` are those that reached the driver.
     ``validation`` is the mean loss over the validation rows at the best point, if there are any.
     """
 
@@ -29,6 +30,7 @@ class Round:
     bytes_down: int
     bytes_up: int
     validation: float = math.nan
+    bytes_driver: int = 0
 
 
 @dataclass

@@ -1,0 +1,366 @@
+"""The loop of a partitioned fit: the driver passes a few numbers between workers and shards."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from pyspark import StorageLevel
+
+from sparkdml.algorithms.sharded import Lead, Sharded, add_sums
+from sparkdml.core import Update, payload_bytes
+from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
+from sparkdml.data.ingest import Refusal
+from sparkdml.data.store import DATASET_PREFIX, home_of, local_directories, remove_home
+from sparkdml.placement.base import OnRound
+from sparkdml.placement.partitioned import steps, work
+from sparkdml.placement.partitioned.layout import Layout, Missing, ShardAnswer, in_order, shard_bounds
+from sparkdml.placement.ship import Shipped, ship
+from sparkdml.problem import Objective, Problem
+from sparkdml.report.history import History, Round
+from sparkdml.resources.slots import task_slots
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+logger = logging.getLogger(__name__)
+
+#: Rounds between two states that a fit can go back to.
+KEEP_EVERY = 10
+#: Rows of one chunk of a finished model.
+CHUNK_ROWS = 2**18
+
+
+class LostError(Exception):
+    """Files that a step needs are gone."""
+
+    def __init__(self, missing: list[Missing]) -> None:
+        super().__init__(", ".join(f"{m.kind} {m.number} ({m.path})" for m in missing[:3]))
+        self.missing = missing
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a fit is: all that the driver must know to go on from there.
+
+    generation : of the shards' states. published : of what workers see. shift : (K,), ``mean' coefficients`` there.
+    """
+
+    lead: Lead
+    tail: Any
+    generation: int
+    published: int
+    shift: np.ndarray
+
+
+@dataclass(frozen=True)
+class TrainedShards:
+    """A finished model: ``chunks`` is an RDD, cached, of one shard a partition (see :mod:`sparkdml.wide`).
+
+    tail : the answer's intercepts (centred) and the loss's own parameters; ``intercepts`` (K,) are for rows as stored.
+    """
+
+    lead: Lead
+    history: History
+    bounds: np.ndarray
+    chunks: RDD
+    tail: np.ndarray
+    intercepts: np.ndarray
+
+
+class Partitioned:
+    """Two Spark jobs a round, or three: workers pull the coefficients that their rows touch and leave gradients for the
+    shards; shards add these up and take a step.
+
+    A shard is a range of features; what it has of coefficients and optimiser state are files on its executor, for the
+    features that occur in some row. The driver sees sums of a few numbers, as many as the algorithm's ``lead`` needs.
+    """
+
+    name: ClassVar[str] = "partitioned"
+    latency_seconds: ClassVar[float] = 0.1
+
+    def train(
+        self,
+        algorithm: Sharded,
+        objective: Objective,
+        dataset: Dataset,
+        start: np.ndarray,
+        on_round: OnRound | None = None,
+        history: History | None = None,
+        finish: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> TrainedShards:
+        """Train from coefficients 0 and the tail ``start``: intercepts, then the loss's own parameters.
+
+        ``finish`` changes coefficients (n, K) of the answer, each row for itself.
+        """
+        with _Fit(algorithm, objective, dataset, start, history or History()) as fit:
+            fit.begin()
+            fit.run(on_round)
+            return fit.result(finish)
+
+
+class _Fit:
+    """One fit's jobs, and the files that they leave."""
+
+    def __init__(
+        self, algorithm: Sharded, objective: Objective, dataset: Dataset, start: np.ndarray, history: History
+    ) -> None:
+        self._algorithm, self._objective, self._dataset = algorithm, objective, dataset
+        self._start, self._history = start, history
+        self._tail_problem: Problem = objective.tail()
+        self._sc: SparkContext = dataset.context
+        self._id = uuid.uuid4().hex[:16]
+        self._stack = ExitStack()
+        self._position: Position | None = None
+        self._kept: tuple[Position, int] | None = None
+        self._recoveries = 0
+
+    def __enter__(self) -> _Fit:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    # ---- beginning
+
+    def begin(self) -> None:
+        """Find workers' features, deal them to shards, and let these begin."""
+        self._stack.callback(self._remove_files)
+        workers = self._ask_workers(work.locating(self._dataset.features), lambda answer: answer.seen)
+        touched = np.sum([worker.touched for worker in workers], axis=0)
+        outputs = self._objective.loss.outputs
+        bounds = shard_bounds(touched, self._dataset.features, outputs, task_slots(self._sc))
+        layout = Layout(
+            self._id,
+            self._algorithm,
+            self._objective,
+            bounds,
+            tuple(sorted(workers, key=lambda worker: worker.number)),
+            self._dataset.totals,
+            self._dataset.columns.features,
+        )
+        self._anchor = self._sc.parallelize(range(layout.shard_count), layout.shard_count)
+        if not self._is_here(layout):
+            # tasks of a shard then go where its first task was
+            self._anchor.persist(StorageLevel.MEMORY_ONLY)
+            self._stack.callback(self._anchor.unpersist)
+        with ship(self._sc, layout, _size_of(layout)) as shipped:
+            answers = self._ask_shards(steps.founding(shipped))
+        self._layout = replace(layout, shards=tuple(answer.place for answer in answers))
+        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
+        tail, sums = self._algorithm.init(self._tail_problem, self._start)
+        lead = self._algorithm.begin(reduce(add_sums, [sums, *(answer.sums for answer in answers)]))
+        shift = np.sum([answer.shift for answer in answers], axis=0)
+        self._position = Position(lead, tail, 0, 0, shift)
+        self._kept = (self._position, len(self._history.rounds))
+        self.coordinates = sum(answer.coordinates for answer in answers)
+        logger.info("%d shards hold %d coordinates of features that occur", layout.shard_count, self.coordinates)
+
+    def _is_here(self, layout: Layout) -> bool:
+        return {worker.host for worker in layout.workers} == {socket.gethostname()}
+
+    # ---- rounds
+
+    def run(self, on_round: OnRound | None) -> None:
+        """Rounds until the lead says stop."""
+        assert self._position is not None
+        while self._position.lead.stop is None:
+            try:
+                self._round(on_round)
+            except LostError as lost:
+                self._recover(lost)
+
+    def _round(self, on_round: OnRound | None) -> None:
+        """Ask workers, and let shards step until they are to be asked again."""
+        assert self._position is not None
+        here, clock = self._position, len(self._history.rounds)
+        began = time.perf_counter()
+        update, told = self._evaluate(here, clock)
+        exchanged = time.perf_counter()
+        here = self._step(here, told, update["tail"])
+        while here.lead.stop is None and not here.lead.evaluate:
+            here = self._step(here, None, np.zeros(0))
+        done = Round(
+            round=clock,
+            iteration=here.lead.iteration,
+            objective=self._objective.told * here.lead.objective,
+            gradient_norm=here.lead.gradient_norm,
+            compute_seconds=update["seconds"],
+            aggregate_seconds=exchanged - began - update["seconds"],
+            driver_seconds=time.perf_counter() - exchanged,
+            bytes_down=update["bytes"],
+            bytes_up=update["bytes"],
+            bytes_driver=update["driver"] + self._shard_bytes,
+        )
+        self._position = here
+        self._history.rounds.append(done)
+        if (clock + 1) % KEEP_EVERY == 0:
+            self._kept = (here, clock + 1)
+        if on_round is not None:
+            asked = on_round(done, here.lead)
+            if asked is not None and here.lead.stop is None:
+                self._position = replace(here, lead=replace(here.lead, stop=asked))
+
+    def _evaluate(self, here: Position, clock: int) -> tuple[dict[str, Any], steps.Told]:
+        """One look of all workers at what is published."""
+        outputs = self._objective.loss.outputs
+        tail = np.array(here.tail.coef)
+        if self._objective.fit_intercept:
+            tail[:outputs] -= here.shift
+        task = work.evaluating(self._shipped, here.published, tail, clock)
+        answers = in_order(self._ask_workers(task, lambda answer: answer.seen))
+        sums = np.sum([answer.tail for answer in answers], axis=0)
+        losses = [answer.loss for answer in answers if answer.loss is not None]
+        told = steps.Told(
+            clock,
+            tuple(answer.place for answer in answers),
+            sums[:outputs] if self._objective.fit_intercept else np.zeros(outputs),
+            sum(losses) if losses else None,
+        )
+        return {
+            "tail": sums,
+            "seconds": max(answer.tally.compute_seconds for answer in answers),
+            "bytes": sum(answer.pulled for answer in answers),
+            "driver": sum(answer.tail.nbytes + 8 for answer in answers),
+        }, told
+
+    def _step(self, here: Position, told: steps.Told | None, tail_gradient: np.ndarray) -> Position:
+        """One step of all shards, and of the tail."""
+        order, generation = here.lead.order, here.generation
+        moves = self._algorithm.moves(told is not None)
+        published = generation + 1 if moves else here.published
+        assert self._kept is not None
+        kept_states = {generation, generation + 1, self._kept[0].generation}
+        kept_published = {here.published, published, self._kept[0].published}
+        with self._told(told) as told_there:
+            task = steps.stepping(self._shipped, order, generation, told_there, (kept_states, kept_published))
+            answers = self._ask_shards(task)
+        total: Update = {}
+        if told is not None:
+            total = {"gradient": tail_gradient} if told.loss is None else {"gradient": tail_gradient, "loss": told.loss}
+        tail, sums = self._algorithm.step(self._tail_problem, here.tail, order, total)
+        sums = reduce(add_sums, [sums, *(answer.sums for answer in answers)])
+        self._shard_bytes = sum(payload_bytes(answer.sums) + answer.shift.nbytes for answer in answers)
+        loss = None if told is None or told.loss is None else told.loss / self._objective.weight_sum
+        lead = self._algorithm.lead(here.lead, sums, loss, tail)
+        shift = np.sum([answer.shift for answer in answers], axis=0) if moves else here.shift
+        return Position(lead, tail, generation + 1, published, shift)
+
+    @contextmanager
+    def _told(self, told: steps.Told | None) -> Iterator[Shipped | None]:
+        if told is None:
+            yield None
+            return
+        with ship(self._sc, told, 200 * len(told.parcels)) as shipped:
+            yield shipped
+
+    # ---- jobs
+
+    def _ask_workers(self, task: work.Task, seen: Callable[[Any], Any]) -> list[Any]:
+        """What every partition says, each counted once, whatever block files were lost meanwhile."""
+        for _ in range(MAX_REBUILDS):
+            answers = self._dataset.rdd().mapPartitions(task).collect()
+            missing = [answer for answer in answers if isinstance(answer, Missing)]
+            blocks = [answer.number for answer in missing if answer.kind == "blocks"]
+            if blocks:
+                self._dataset.rebuild(blocks)
+                continue
+            if missing:
+                raise LostError(missing)
+            self._dataset.confirm({_number(answer): seen(answer) for answer in answers})
+            return answers
+        raise FilesVanishError
+
+    def _ask_shards(self, task: steps.Task) -> list[ShardAnswer]:
+        answers = self._anchor.mapPartitions(task).collect()
+        missing = [answer for answer in answers if isinstance(answer, Missing)]
+        if missing:
+            raise LostError(missing)
+        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+        if refusals:
+            raise refusals[0].to_error()
+        return in_order(answers)
+
+    # ---- losses
+
+    def _recover(self, lost: LostError) -> None:
+        """Go back to the latest state that is still whole: the one kept, or the start."""
+        self._recoveries += 1
+        if self._recoveries > MAX_REBUILDS:
+            raise FilesVanishError from lost
+        if all(missing.kind == "parcel" for missing in lost.missing):
+            logger.warning("gradients were lost (%s); asking the workers again", lost)
+            return
+        assert self._kept is not None
+        position, rounds = self._kept
+        check = steps.checking(self._shipped, position.generation, position.published)
+        whole = all(answer is None for answer in self._anchor.mapPartitions(check).collect())
+        if whole:
+            logger.warning("shards were lost (%s); going back to round %d", lost, rounds)
+            self._position, self._history.rounds[rounds:] = position, []
+            return
+        logger.warning("shards were lost (%s), and the state kept of them; starting again", lost)
+        self._stack.close()
+        self._id = uuid.uuid4().hex[:16]
+        self._history.rounds.clear()
+        self.begin()
+
+    # ---- the end
+
+    def result(self, finish: Callable[[np.ndarray], np.ndarray] | None) -> TrainedShards:
+        """The answer as chunks in Spark's cache, so that the shards' files can go."""
+        assert self._position is not None
+        here = self._position
+        outputs = self._objective.loss.outputs
+        task = steps.chunking(self._shipped, here.generation, here.lead.answer, CHUNK_ROWS, finish)
+        chunks = self._anchor.mapPartitions(task).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            checked = steps.shifting(self._shipped, here.generation, here.lead.answer)
+            shift = np.sum(self._anchor.mapPartitions(checked).collect(), axis=0)
+            chunks.count()
+        except BaseException:
+            chunks.unpersist()
+            raise
+        tail = np.array(getattr(here.tail, here.lead.answer))
+        intercepts = tail[:outputs] - shift if self._objective.fit_intercept else np.zeros(outputs)
+        return TrainedShards(here.lead, self._history, self._layout.bounds, chunks, tail, intercepts)
+
+    def _remove_files(self) -> None:
+        if self._sc._jsc is None:
+            return  # stopped: Spark has removed its local directories
+        fit = self._id
+
+        def clean(_: object) -> None:
+            for root in local_directories():
+                remove_home(home_of(root, fit))
+
+        try:
+            if hasattr(self, "_layout") and self._is_here(self._layout):
+                for home in {str(shard.directory).rsplit("/", 1)[0] for shard in self._layout.shards}:
+                    assert f"/{DATASET_PREFIX}" in home
+                    remove_home(home)
+            else:
+                slots = task_slots(self._sc)
+                self._sc.parallelize(range(slots), slots).foreach(clean)
+            with contextlib.suppress(ValueError):  # closed meanwhile
+                self._dataset.rdd().mapPartitions(work.forgetting(fit)).foreach(lambda _: None)
+        except Exception as error:
+            logger.warning("files of shards stay until the application ends: %s", error)
+
+
+def _number(answer: Any) -> int:
+    return int(answer.place.number if hasattr(answer, "place") else answer.number)
+
+
+def _size_of(layout: Layout) -> int:
+    """About the bytes of a layout as it is sent."""
+    return 8 * len(layout.bounds) + (2200 + 40 * 10) * len(layout.workers) + 200 * len(layout.shards)
