@@ -14,6 +14,7 @@ import numpy as np
 from sparkdml import cooperation
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.core import Stop
+from sparkdml.data.columns import Features, Pairs
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.partition import Split
 from sparkdml.data.sources import from_dataframe
@@ -24,7 +25,7 @@ from sparkdml.fit.running import Keeping, Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import choice
+from sparkdml.placement import AllReduce, Choice, Partitioned, choice, choose
 from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -75,6 +76,9 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def checkParams(self) -> None:
         """Raise ValueError for parameters that cannot be honoured; ``fit`` calls it before any job."""
         choice.check(self.getPlacement(), self._value("topology") or "auto")
+        if self.getPlacement() == Partitioned.name and self._cannot_partition():
+            raise ValueError(f"placement='{Partitioned.name}' is not possible: {self._cannot_partition()}")
+        self._features()
         Split(self._value("split") or "given")
         for name, (low, high) in {**self.RANGES, "checkpointInterval": (1, math.inf)}.items():
             value = self.getOrDefault(name)
@@ -120,10 +124,22 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _reads(self) -> Hashable:
         """All that decides what :meth:`_prepare` returns."""
         several = tuple(self._column("featuresCols") or ())
-        names = ["featuresCol", "labelCol", "weightCol", "offsetCol", "validationIndicatorCol", "classWeight", "split"]
+        names = [
+            "featuresCol",
+            "indicesCol",
+            "valuesCol",
+            "numFeatures",
+            "labelCol",
+            "weightCol",
+            "offsetCol",
+            "validationIndicatorCol",
+            "classWeight",
+            "split",
+        ]
         if self._value("split") not in (None, "given"):
             names.append("seed")
-        return (several, *(repr(self._column(name)) for name in names))
+        wide = self.getPlacement() == Partitioned.name
+        return (several, wide, *(repr(self._column(name)) for name in names))
 
     def _prepare(self, dataset: DataFrame | Dataset) -> Prepared:
         """Blocks of the rows to train on."""
@@ -152,24 +168,43 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
                 blocks.close()
             raise
         held = read[1] if len(read) > 1 else None
-        return Prepared(read[0], sum(r.ingest_seconds for r in read), parts[0], weight, held, read)
+        # Spark's summaries score a column, which pairs of columns are not
+        frame = None if isinstance(self._features(), Pairs) else parts[0]
+        return Prepared(read[0], sum(r.ingest_seconds for r in read), frame, weight, held, read)
 
     @property
     def _split(self) -> Split:
         return Split(self._value("split") or "given", self._value("seed") or 0)
 
     def _read(self, frame: DataFrame, weight: str | None, split: Split) -> Dataset:
-        features: Any = self._column("featuresCols") or self.getOrDefault("featuresCol")
         label, offset = self.getOrDefault("labelCol"), self._column("offsetCol")
-        return from_dataframe(frame, features, label, weight, self.CLASSES, offset, split)
+        wide = self.getPlacement() == Partitioned.name
+        return from_dataframe(frame, self._features(), label, weight, self.CLASSES, offset, split, wide)
+
+    def _features(self) -> Features:
+        """The columns of features; ValueError where parameters name them in ways that do not go together."""
+        names = ("indicesCol", "valuesCol", "numFeatures")
+        given = {name: self._column(name) for name in names if self._column(name) is not None}
+        if not given:
+            several: Features | None = self._column("featuresCols")
+            return several or str(self.getOrDefault("featuresCol"))
+        if len(given) < len(names):
+            raise ValueError(
+                f"{', '.join(given)} set without {', '.join(set(names) - given.keys())}; features by two columns of "
+                "arrays need all three"
+            )
+        return Pairs(given["indicesCol"], given["valuesCol"], int(given["numFeatures"]))
 
     def _check_columns(self, dataset: Dataset) -> None:
         """A prepared data set was read from certain columns; the estimator must not ask for others."""
         prepared = dataset.columns
-        several = ", ".join(self._column("featuresCols") or ())
+        features = self._features()
+        several = (
+            "" if isinstance(features, str) else str(features) if isinstance(features, Pairs) else ", ".join(features)
+        )
         single = self._column("featuresCol") if self.isSet("featuresCol") and not several else None
         asked: dict[str, tuple[str | None, str | None]] = {
-            "featuresCols": (several, prepared.features),
+            "indicesCol, valuesCol" if isinstance(features, Pairs) else "featuresCols": (several, prepared.features),
             "featuresCol": (single, prepared.features),
             "labelCol": (self._column("labelCol") if self.isSet("labelCol") else None, prepared.label),
             "weightCol": (self._column("weightCol"), prepared.weight),
@@ -189,6 +224,19 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         if self.CLASSES and not prepared.classes:
             raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
 
+    def _choose(self, dataset: Dataset, outputs: int = 1) -> Choice:
+        """The placement of a model of so many coefficients a feature."""
+        unfit = set()
+        if self._cannot_partition():
+            unfit.add(Partitioned.name)
+        if self._on_round or self._column("validationIndicatorCol") or self._column("checkpointDir"):
+            unfit.add(AllReduce.name)  # what is done between rounds would have to wait for the gang
+        return choose(self.getPlacement(), dataset, self._value("topology") or "auto", outputs, unfit)
+
+    def _cannot_partition(self) -> str:
+        """Why ``placement='partitioned'`` is not for this estimator as it is set; empty if it is."""
+        return f"{type(self).__name__} has no partitioned model"
+
     def _run(
         self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
@@ -200,7 +248,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             identity = {"estimator": type(self).__name__, **decisive}
             keeping = Keeping(self.getCheckpointDir(), self.getCheckpointInterval(), identity)
         run = Run(
-            choice.choose(self.getPlacement(), given.dataset, self._value("topology") or "auto"),
+            self._choose(given.dataset, problem.loss.outputs),
             patience=self._value("patience") or 1,
             callback=self._on_round,
             progress=self.getProgress(),

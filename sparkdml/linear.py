@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,20 +12,28 @@ import numpy as np
 
 from sparkdml import cooperation
 from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.element_wise import ElementWise
 from sparkdml.algorithms.progress import Limits
+from sparkdml.algorithms.sharded import Sharded
+from sparkdml.algorithms.vector_free import VectorFree
 from sparkdml.cooperation import Plan
 from sparkdml.data.by_features import FeatureDataset
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.statistics import Statistics
 from sparkdml.estimator import BlockEstimator
 from sparkdml.fit.prepared import Prepared
+from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
-from sparkdml.placement import choice
+from sparkdml.placement import Choice, TrainedShards
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
+from sparkdml.wide import DistributedModel
 
 logger = logging.getLogger(__name__)
+
+#: Values of ``solver`` for models in shards.
+SHARDED = ("auto", "l-bfgs", "owl-qn", "sgd")
 
 #: What linear models allow, by parameter: least and largest value.
 LINEAR_RANGES: dict[str, tuple[float, float]] = {
@@ -102,6 +111,73 @@ class LinearEstimator(BlockEstimator):
             raise ValueError("solver='cocoa' needs an L2 penalty; set regParam above 0 and elasticNetParam below 1")
         if solver == "newton-cg" and strength * share > 0.0:
             raise ValueError("solver='newton-cg' takes no L1 penalty; use solver='auto' or elasticNetParam=0.0")
+
+    def _cannot_partition(self) -> str:
+        solver = self.getOrDefault("solver")
+        if solver not in SHARDED:
+            return f"solver='{solver}' must see all coefficients; use one of {', '.join(SHARDED)}"
+        for name in ("validationIndicatorCol", "checkpointDir"):
+            if self._column(name):
+                return f"{name} is set, and what it does needs all coefficients; unset it"
+        if self._value("codec") not in (None, cooperation.EXACT):
+            return f"codec='{self._value('codec')}' is for whole models; use codec='{cooperation.EXACT}'"
+        return ""
+
+    def _run_sharded(
+        self,
+        chosen: Choice,
+        objective: Objective,
+        start: np.ndarray,
+        given: Prepared,
+        lasso: bool = False,
+        unit: float = 1.0,
+        finish: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> tuple[TrainedShards, FitReport]:
+        """Train by shards.
+
+        ``lasso`` asks for OWL-QN where no L1 penalty does; coefficients are about as large as ``unit``.
+        """
+        algorithm: Sharded
+        if self._cooperates:
+            name = f"{self.getOrDefault('solver')}: asked for"
+            algorithm = ElementWise(replace(self._plan(), unit=unit).algorithm())
+        else:
+            lasso = lasso or objective.lasso > 0.0
+            name = "vector-free owl-qn" if lasso else "vector-free l-bfgs"
+            algorithm = VectorFree(self.getOrDefault("maxIter"), self.getOrDefault("tol"), lasso)
+        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
+        return run.fit(algorithm, objective, start, given, name, self._initial_coefficients(given, objective), finish)
+
+    def _initial_coefficients(self, given: Prepared, objective: Objective) -> np.ndarray | None:
+        """Of the initial model, (d, K), for features as they are stored."""
+        model = self._initial_model
+        if model is None:
+            return None
+        found = model.coefficientMatrix if hasattr(model, "coefficientMatrix") else model.coefficients
+        coefficients = np.asarray(found.toArray(), np.float64)
+        coefficients = coefficients[:, None] if coefficients.ndim == 1 else coefficients.T
+        wanted = (given.dataset.features, objective.loss.outputs)
+        if coefficients.shape != wanted:
+            raise ValueError(
+                f"the initial model has coefficients of shape {coefficients.shape}, but the data need {wanted}; give a "
+                "model of such data"
+            )
+        return coefficients
+
+    def _tail_start(self, objective: Objective, intercept: float) -> np.ndarray:
+        """The tail that a fit of one output begins with: ``intercept``, or the initial model's, at the mean row."""
+        start = np.zeros(objective.tail().size)
+        if objective.fit_intercept:
+            model = self._initial_model
+            start[0] = intercept if model is None else model.intercept
+        return start
+
+    def _distributed(self, model: DistributedModel, report: FitReport) -> Any:
+        """``model`` with this estimator's parameters and the report."""
+        model._resetUid(self.uid)
+        model.report = report
+        self._copyValues(model)
+        return model
 
     @property
     def _cooperates(self) -> bool:
@@ -192,6 +268,6 @@ class LinearEstimator(BlockEstimator):
 
     def _cost(self, dataset: Dataset) -> tuple[int, int, float, int, float]:
         """Rows, features, non-zeros, workers and seconds of latency: what cost formulas ask for."""
-        latency = choice.choose(self.getPlacement(), dataset).placement.latency_seconds
+        latency = self._choose(dataset).placement.latency_seconds
         nonzeros = float(dataset.statistics.nonzeros.sum())
         return dataset.rows, dataset.features, nonzeros, task_slots(dataset.context), latency

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from pyspark.ml.common import _py2java
-from pyspark.ml.linalg import DenseMatrix, DenseVector
+from pyspark.ml.linalg import DenseMatrix, DenseVector, Vector
 from pyspark.ml.wrapper import JavaWrapper
 from pyspark.sql import DataFrame, SparkSession
 
@@ -97,6 +97,28 @@ def generalized_linear_regression_summary(
     java_model.setParent(JavaWrapper._new_java_obj(_REGRESSION + "GeneralizedLinearRegression", java_model.uid()))
     name = _REGRESSION + "GeneralizedLinearRegressionTrainingSummary"
     return JavaWrapper._new_java_obj(name, frame._jdf, java_model, _doubles(inverse_diagonal), iterations, solver)
+
+
+def fm_classification_model(uid: str, intercept: float, linear: Vector, factors: np.ndarray) -> Any:
+    """Spark's ``FMClassificationModel``; ``linear`` has d entries, ``factors`` shape (d, k)."""
+    return _factorization_machine(_CLASSIFICATION + "FMClassificationModel", uid, intercept, linear, factors)
+
+
+def fm_classification_summary(predictions: DataFrame, columns: Sequence[str], objectives: Sequence[float]) -> Any:
+    """Spark's training summary; ``columns`` are those of probability, prediction, label and weight."""
+    name = _CLASSIFICATION + "FMClassificationTrainingSummaryImpl"
+    return JavaWrapper._new_java_obj(name, predictions._jdf, *columns, _doubles(objectives))
+
+
+def fm_regression_model(uid: str, intercept: float, linear: Vector, factors: np.ndarray) -> Any:
+    """Spark's ``FMRegressionModel``; ``linear`` has d entries, ``factors`` shape (d, k)."""
+    return _factorization_machine(_REGRESSION + "FMRegressionModel", uid, intercept, linear, factors)
+
+
+def _factorization_machine(name: str, uid: str, intercept: float, linear: Vector, factors: np.ndarray) -> Any:
+    values = np.ascontiguousarray(factors, np.float64).ravel()
+    matrix = _to_java(DenseMatrix(*factors.shape, values, isTransposed=True))  # feature by feature, as Spark has it
+    return JavaWrapper._new_java_obj(name, uid, float(intercept), _to_java(linear), matrix)
 
 
 def _to_java(value: Any) -> Any:

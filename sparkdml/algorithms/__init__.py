@@ -8,6 +8,7 @@ from sparkdml.algorithms.compressed import Compressed
 from sparkdml.algorithms.dsvrg import DSVRG
 from sparkdml.algorithms.easgd import EASGD
 from sparkdml.algorithms.ensemble import Ensemble
+from sparkdml.algorithms.factorization import FactorizationSGD
 from sparkdml.algorithms.feature_descent import FeatureDescent
 from sparkdml.algorithms.irls import IRLS
 from sparkdml.algorithms.lbfgs import LBFGS
@@ -33,6 +34,7 @@ __all__ = [
     "CoCoA",
     "Compressed",
     "Ensemble",
+    "FactorizationSGD",
     "FeatureDescent",
     "Limits",
     "ModelAveraging",

@@ -8,10 +8,13 @@ from typing import Any
 from pyspark.ml import classification as _spark
 
 from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
+from sparkdml.classification.fm_classifier import FMClassificationModel, FMClassifier
 from sparkdml.classification.linear_svc import LinearSVC, LinearSVCModel
 from sparkdml.classification.logistic_regression import LogisticRegression, LogisticRegressionModel
+from sparkdml.wide import DistributedLinearSVCModel, DistributedLogisticRegressionModel
 
 __all__ = [
+    "FMClassificationModel", "FMClassifier", "DistributedLinearSVCModel", "DistributedLogisticRegressionModel",
     "LinearSVC", "LinearSVCModel", "LogisticRegression", "LogisticRegressionEnsembleModel", "LogisticRegressionModel",
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 from pyspark import keyword_only
 from pyspark.ml import classification as spark
 from pyspark.ml.param.shared import HasSolver
@@ -17,6 +18,9 @@ from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Hinge
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasCooperation, HasValidation
+from sparkdml.placement import Choice
+from sparkdml.report.fit_report import FitReport
+from sparkdml.wide import DistributedLinearSVCModel
 
 
 class LinearSVCModel(TrainedModel, spark.LinearSVCModel):
@@ -121,19 +125,37 @@ class LinearSVC(
             return f"{self.getSolver()}: asked for", self._plan().algorithm()
         return "owl-qn: the loss has corners", OWLQN(self.getMaxIter(), self.getTol())
 
-    def _train(self, given: Prepared) -> LinearSVCModel:
-        histogram = given.dataset.statistics.histogram
+    def _train_partitioned(self, chosen: Choice, given: Prepared) -> LinearSVCModel | DistributedLinearSVCModel:
+        dataset = given.dataset
+        objective = self._objective(dataset.totals, Hinge(), **self._coordinates(dataset.has_sparse_blocks))
+        start = self._tail_start(objective, 0.0)
+        trained, report = self._run_sharded(chosen, objective, start, given, lasso=True)
+        model = DistributedLinearSVCModel(trained.chunks, trained.bounds, trained.intercepts)
+        if not chosen.fits_driver:
+            return self._distributed(model, report)
+        coefficients = model.coefficients.toArray()
+        trained.chunks.unpersist()
+        return self._model(coefficients, float(trained.intercepts[0]), report, given)
+
+    def _train(self, given: Prepared) -> Any:
+        histogram = given.dataset.totals.histogram
         if len(histogram) != 2:
             raise ValueError(
                 f"LinearSVC takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
                 "more classes, and give rows of both"
             )
+        chosen = self._choose(given.dataset)
+        if chosen.partitioned:
+            return self._train_partitioned(chosen, given)
         problem = self._problem(given.dataset, Hinge(), **self._coordinates(given.dataset.has_sparse_blocks))
         start = self._warm_start(problem)
         solver, algorithm = self._solver()
         state, report = self._run(algorithm, problem, start, given, solver)
         coefficients, intercepts = problem.to_raw(state.best)
-        java_model = persist.linear_svc_model(self.uid, coefficients[:, 0], intercepts[0])
+        return self._model(coefficients[:, 0], intercepts[0], report, given)
+
+    def _model(self, coefficients: np.ndarray, intercept: float, report: FitReport, given: Prepared) -> LinearSVCModel:
+        java_model = persist.linear_svc_model(self.uid, coefficients, intercept)
 
         def summarise(model: Any) -> Any:
             scoring, names = with_output_columns(model, ("rawPredictionCol", "predictionCol"))

@@ -25,8 +25,10 @@ from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasCooperation, HasValidation
+from sparkdml.placement import Choice
 from sparkdml.report.fit_report import FitReport
 from sparkdml.report.history import History
+from sparkdml.wide import DistributedLogisticRegressionModel
 
 logger = logging.getLogger(__name__)
 
@@ -171,11 +173,14 @@ class LogisticRegression(
         if min(thresholds) < 0.0 or thresholds.count(0.0) > 1:
             raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
 
+    def _cannot_partition(self) -> str:
+        return "bounds are set; unset them" if self._bounded else super()._cannot_partition()
+
     @property
     def _bounded(self) -> bool:
         return any(self._column(name) is not None for name in BOUNDS)
 
-    def _train(self, given: Prepared) -> LogisticRegressionModel | LogisticRegressionEnsembleModel:
+    def _train(self, given: Prepared) -> Any:
         dataset = given.dataset
         histogram = self._class_weights(dataset)
         classes = len(histogram)
@@ -185,9 +190,12 @@ class LogisticRegression(
             raise ValueError(
                 f"thresholds has {len(thresholds)} values, but there are {classes} classes; give one for each"
             )
-        if np.count_nonzero(histogram) == 1 and self.getFitIntercept() and not self._bounded:
-            return self._constant_model(given, histogram, multinomial)
         loss: Loss = Softmax(classes) if multinomial else Logistic()
+        chosen = self._choose(dataset, loss.outputs)
+        if np.count_nonzero(histogram) == 1 and self.getFitIntercept() and not self._bounded:
+            return self._constant_model(given, histogram, multinomial, chosen)
+        if chosen.partitioned:
+            return self._train_partitioned(chosen, given, loss, histogram, multinomial)
         # bounds are on intercepts themselves, not on margins at the mean row
         coordinates = {"centred": not self._bounded, **self._coordinates(dataset.has_sparse_blocks)}
         problem = self._problem(dataset, loss, **coordinates)
@@ -197,12 +205,32 @@ class LogisticRegression(
             return self._ensemble(state, problem, classes, multinomial, report)
         coefficients, intercepts = problem.to_raw(state.best)
         if multinomial and not self._bounded:
-            # adding a constant to every class changes no probability; Spark chooses mean 0
             if self.getRegParam() == 0.0:
-                coefficients = coefficients - coefficients.mean(axis=1, keepdims=True)
+                coefficients = centred_classes(coefficients)
             if self.getFitIntercept():
                 intercepts = intercepts - intercepts.mean()
         return self._model(coefficients.T, intercepts, classes, multinomial, report, given)
+
+    def _train_partitioned(
+        self, chosen: Choice, given: Prepared, loss: Loss, histogram: np.ndarray, multinomial: bool
+    ) -> LogisticRegressionModel | DistributedLogisticRegressionModel:
+        dataset, classes = given.dataset, len(histogram)
+        objective = self._objective(dataset.totals, loss, **self._coordinates(dataset.has_sparse_blocks))
+        start = starting_point(objective.tail(), histogram)
+        if self._initial_model is not None and objective.fit_intercept:
+            start = np.array(self._initial_model.interceptVector.toArray())
+        free = multinomial and self.getRegParam() == 0.0
+        trained, report = self._run_sharded(chosen, objective, start, given, finish=centred_classes if free else None)
+        intercepts = trained.intercepts
+        if multinomial and self.getFitIntercept():
+            intercepts = intercepts - intercepts.mean()
+        classes = classes if multinomial else 2
+        model = DistributedLogisticRegressionModel(trained.chunks, trained.bounds, intercepts, classes, multinomial)
+        if not chosen.fits_driver:
+            return self._distributed(model, report)
+        whole = model.coefficientMatrix.toArray()
+        trained.chunks.unpersist()
+        return self._model(whole, intercepts, classes, multinomial, report, given)
 
     def _ensemble(
         self, state: EnsembleState, problem: Problem, classes: int, multinomial: bool, report: FitReport
@@ -290,7 +318,7 @@ class LogisticRegression(
 
     def _class_weights(self, dataset: Dataset) -> np.ndarray:
         """Weight of every class; the label column's metadata may name classes that have no row."""
-        histogram = dataset.statistics.histogram
+        histogram = dataset.totals.histogram
         named = dataset.columns.label_values or 0
         if named and named < len(histogram):
             raise ValueError(
@@ -308,7 +336,9 @@ class LogisticRegression(
             )
         return family == "multinomial" or (family == "auto" and classes > 2)
 
-    def _constant_model(self, given: Prepared, histogram: np.ndarray, multinomial: bool) -> LogisticRegressionModel:
+    def _constant_model(
+        self, given: Prepared, histogram: np.ndarray, multinomial: bool, chosen: Choice
+    ) -> LogisticRegressionModel | DistributedLogisticRegressionModel:
         """One class only: its probability is 1 whatever the features are."""
         label = int(np.argmax(histogram))
         logger.warning("every label is %d: the model always predicts it; no round was run", label)
@@ -317,6 +347,12 @@ class LogisticRegression(
         intercepts[label if multinomial else 0] = math.inf if multinomial or label else -math.inf
         stop = Stop("converged", f"every label is {label}", "give rows of at least two classes")
         report = self._report(given, stop, 0.0, History(), "none: one class")
+        if not chosen.fits_driver:
+            nothing: Any = given.dataset.context.parallelize([], 1)
+            bounds = [0, given.dataset.features]
+            classes = len(histogram) if multinomial else 2
+            model = DistributedLogisticRegressionModel(nothing, bounds, intercepts, classes, multinomial)
+            return self._distributed(model, report)
         zeros = np.zeros((rows, given.dataset.features))
         return self._model(zeros, intercepts, len(histogram), multinomial, report, given)
 
@@ -341,6 +377,11 @@ class LogisticRegression(
             return persist.logistic_regression_summary(predictions, [*names, *columns], objectives, classes <= 2)
 
         return self._finished(LogisticRegressionModel(java_model), report, given, summarise)
+
+
+def centred_classes(coefficients: np.ndarray) -> np.ndarray:
+    """Adding a constant to every class changes no probability; Spark chooses mean 0. (n, K)."""
+    return coefficients - coefficients.mean(axis=1, keepdims=True)
 
 
 def starting_point(problem: Problem, histogram: np.ndarray) -> np.ndarray:

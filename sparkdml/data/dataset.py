@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import time
@@ -219,6 +220,12 @@ class Dataset:
         handles = self.rdd().collect()
         self.confirm({handle.partition: Sighting(handle.digest, handle.homes) for handle in handles})
         self.handles = tuple(sorted(handles, key=lambda handle: handle.partition))
+
+    @property
+    def stored_values(self) -> float:
+        """Numbers in the rows as they are stored: zeros of dense rows count."""
+        shapes = [block.arrays["values"].shape for handle in self.handles for block in handle.blocks]
+        return float(sum(math.prod(shape) for shape in shapes))
 
     @property
     def has_sparse_blocks(self) -> bool:

@@ -15,7 +15,7 @@ from sparkdml.fit.checkpoint import Checkpoint, data_identity
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.validation import EarlyStopping, MeanLoss
 from sparkdml.fit.watch import Callback, calling, together
-from sparkdml.placement import Choice, OnRound
+from sparkdml.placement import Choice, OnRound, Placement
 from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -48,6 +48,7 @@ class Run:
     ) -> tuple[Any, FitReport]:
         """The algorithm's final state (the best one by validation rows, if there are any), and the report."""
         placement = self.chosen.placement
+        assert isinstance(placement, Placement)
         logger.info("solver %s; placement %s: %s", solver, placement.name, self.chosen.reason)
         history = History()
         state = algorithm.init(problem, start)

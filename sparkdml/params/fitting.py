@@ -59,6 +59,26 @@ class HasFeaturesCols(Params):
         typeConverter=TypeConverters.toListString,
     )
 
+    indicesCol: Param[str] = Param(
+        Params._dummy(),
+        "indicesCol",
+        "column of arrays of feature numbers (int or long), in any order; with valuesCol it takes the place of "
+        "featuresCol, and values of one number add up",
+        typeConverter=TypeConverters.toString,
+    )
+    valuesCol: Param[str] = Param(
+        Params._dummy(),
+        "valuesCol",
+        "column of arrays of the values of indicesCol",
+        typeConverter=TypeConverters.toString,
+    )
+    numFeatures: Param[int] = Param(
+        Params._dummy(),
+        "numFeatures",
+        "number of features of indicesCol and valuesCol: numbers are below it; it may exceed 2^31",
+        typeConverter=TypeConverters.toInt,
+    )
+
     def getFeaturesCols(self) -> list[str]:
         """The numeric columns that are the features, if they were set."""
         return list(self.getOrDefault("featuresCols"))
@@ -69,7 +89,8 @@ class HasPlacement(Params):
         Params._dummy(),
         "placement",
         "where the model's parameters live while training: auto, broadcast (on the driver, sent out each round), "
-        "local (in the driver, which computes too; Spark's local mode) or allreduce (in every worker)",
+        "local (in the driver, which computes too; small data, or Spark's local mode), allreduce (in every worker) or "
+        "partitioned (in shards on the executors, never whole on one machine)",
         typeConverter=TypeConverters.toString,
     )
 

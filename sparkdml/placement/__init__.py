@@ -3,7 +3,11 @@
 from sparkdml.placement.allreduce import AllReduce
 from sparkdml.placement.base import OnRound, Placement, Trained
 from sparkdml.placement.broadcast import Broadcast
-from sparkdml.placement.choice import PLACEMENTS, Choice, choose
+from sparkdml.placement.choice import NAMES, PLACEMENTS, Choice, choose
 from sparkdml.placement.local import Local
+from sparkdml.placement.partitioned import Partitioned, TrainedShards
 
-__all__ = ["PLACEMENTS", "AllReduce", "Broadcast", "Choice", "Local", "OnRound", "Placement", "Trained", "choose"]
+__all__ = [
+    "NAMES", "PLACEMENTS", "AllReduce", "Broadcast", "Choice", "Local", "OnRound", "Partitioned", "Placement",
+    "Trained", "TrainedShards", "choose",
+]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sparkdml.algorithms.base import Algorithm, State
+from sparkdml.algorithms.base import Algorithm
 from sparkdml.core import Stop, Update
 from sparkdml.data.dataset import Dataset
 from sparkdml.problem import Problem

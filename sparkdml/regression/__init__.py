@@ -7,13 +7,18 @@ from typing import Any
 
 from pyspark.ml import regression as _spark
 
+from sparkdml.regression.fm_regressor import FMRegressionModel, FMRegressor
 from sparkdml.regression.generalized_linear_regression import (
     GeneralizedLinearRegression,
     GeneralizedLinearRegressionModel,
 )
 from sparkdml.regression.linear_regression import LinearRegression, LinearRegressionModel
+from sparkdml.wide import DistributedLinearRegressionModel
 
 __all__ = [
+    "FMRegressionModel",
+    "FMRegressor",
+    "DistributedLinearRegressionModel",
     "GeneralizedLinearRegression",
     "GeneralizedLinearRegressionModel",
     "LinearRegression",

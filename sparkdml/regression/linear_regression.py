@@ -19,11 +19,13 @@ from sparkdml.core import Stop
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
 from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
-from sparkdml.losses import Huber, Squared
+from sparkdml.losses import Huber, Loss, Squared
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasCooperation, HasValidation
+from sparkdml.placement import Choice
 from sparkdml.report.fit_report import FitReport
 from sparkdml.report.history import History
+from sparkdml.wide import DistributedLinearRegressionModel
 
 logger = logging.getLogger(__name__)
 
@@ -133,11 +135,14 @@ class LinearRegression(
         if solver == "normal" and self._column("validationIndicatorCol"):
             raise ValueError("validationIndicatorCol needs rounds, and solver='normal' has one; use solver='l-bfgs'")
 
-    def _train(self, given: Prepared) -> LinearRegressionModel:
-        statistics = given.dataset.statistics
+    def _train(self, given: Prepared) -> Any:
+        statistics = given.dataset.totals
         mean = statistics.label_mean
+        chosen = self._choose(given.dataset)
         if statistics.label_m2 == 0.0 and (self.getFitIntercept() or mean == 0.0):
-            return self._constant_model(given, mean)
+            return self._constant_model(given, mean, chosen)
+        if chosen.partitioned:
+            return self._train_partitioned(chosen, given)
         if self.getLoss() == "huber":
             return self._train_huber(given)
         if statistics.label_m2 == 0.0 and self.getRegParam() > 0.0:
@@ -164,6 +169,41 @@ class LinearRegression(
             state, report = self._run(LBFGS(*limits, gram), problem, start, given, "l-bfgs")
         coefficients, intercepts = problem.to_raw(state.best)
         return self._model(coefficients[:, 0], intercepts[0], 1.0, NO_STANDARD_ERRORS, report, given)
+
+    def _train_partitioned(
+        self, chosen: Choice, given: Prepared
+    ) -> LinearRegressionModel | DistributedLinearRegressionModel:
+        """As the methods below do it for models that are whole."""
+        totals = given.dataset.totals
+        label_std = totals.label_std or abs(totals.label_mean) or 1.0
+        unit, scale, intercept = 1.0, 1.0, totals.label_mean
+        if self.getLoss() == "huber":
+            unit, intercept = label_std, intercept / label_std
+            loss: Loss = Huber(self.getEpsilon(), unit=unit)
+            objective = self._objective(totals, loss, scale=unit, told=unit)
+        elif self._cooperates:
+            coordinates = self._coordinates(given.dataset.has_sparse_blocks)
+            objective = self._objective(totals, Squared(), 1.0 / label_std, told=label_std**-2, **coordinates)
+        else:
+            loss = Squared(1.0 / label_std**2)
+            objective = self._objective(totals, loss, scale=1.0 / label_std, unit=label_std)
+        start = self._tail_start(objective, intercept)
+        if self.getLoss() == "huber":
+            start[-1] = math.log(getattr(self._initial_model, "scale", label_std) / unit)
+
+        def finish(coefficients: np.ndarray) -> np.ndarray:
+            return unit * coefficients
+
+        trained, report = self._run_sharded(chosen, objective, start, given, unit=label_std, finish=finish)
+        intercepts = unit * trained.intercepts
+        if self.getLoss() == "huber":
+            scale = unit * math.exp(trained.tail[-1])
+        model = DistributedLinearRegressionModel(trained.chunks, trained.bounds, intercepts)
+        if not chosen.fits_driver:
+            return self._distributed(model, report)
+        coefficients = model.coefficients.toArray()
+        trained.chunks.unpersist()
+        return self._model(coefficients, float(intercepts[0]), scale, NO_STANDARD_ERRORS, report, given)
 
     def _solves_normal_equations(self, given: Prepared) -> bool:
         features = given.dataset.features
@@ -221,10 +261,15 @@ class LinearRegression(
             start[problem.features] = label_mean
         return start
 
-    def _constant_model(self, given: Prepared, mean: float) -> LinearRegressionModel:
+    def _constant_model(self, given: Prepared, mean: float, chosen: Choice) -> Any:
         logger.warning("every label is %g: the model always predicts it; no round was run", mean)
         stop = Stop("converged", f"every label is {mean:g}", "give rows of different labels")
         report = replace(self._report(given, stop, 0.0, History(), "none: constant labels"), objective_history=[0.0])
+        if not chosen.fits_driver:
+            nothing: Any = given.dataset.context.parallelize([], 1)
+            return self._distributed(
+                DistributedLinearRegressionModel(nothing, [0, given.dataset.features], [mean]), report
+            )
         return self._model(np.zeros(given.dataset.features), mean, 1.0, NO_STANDARD_ERRORS, report, given)
 
     def _model(

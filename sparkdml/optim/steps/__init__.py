@@ -8,6 +8,7 @@ from sparkdml.optim.steps.base import Step
 from sparkdml.optim.steps.ftrl import FTRL
 from sparkdml.optim.steps.proximal import Proximal, proximal
 from sparkdml.optim.steps.sgd import SGD, Momentum, Nesterov
+from sparkdml.optim.steps.sgdw import SGDW
 
 STEPS: dict[str, Callable[..., Step]] = {
     "sgd": SGD,
@@ -22,6 +23,6 @@ STEPS: dict[str, Callable[..., Step]] = {
 }
 
 __all__ = [
-    "FTRL", "SGD", "STEPS", "AdaDelta", "AdaGrad", "Adam", "AdamW", "Momentum", "Nesterov", "Proximal", "RMSProp",
+    "FTRL", "SGD", "SGDW", "STEPS", "AdaDelta", "AdaGrad", "Adam", "AdamW", "Momentum", "Nesterov", "Proximal", "RMSProp",
     "Step", "proximal",
 ]  # fmt: skip

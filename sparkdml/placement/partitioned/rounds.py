@@ -96,13 +96,15 @@ class Partitioned:
         start: np.ndarray,
         on_round: OnRound | None = None,
         history: History | None = None,
+        initial: np.ndarray | None = None,
         finish: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> TrainedShards:
-        """Train from coefficients 0 and the tail ``start``: intercepts, then the loss's own parameters.
+        """Train from the tail ``start``: intercepts at the mean row, then the loss's own parameters.
 
+        ``initial``: coefficients for features as stored, (d, K), to begin with instead of 0.
         ``finish`` changes coefficients (n, K) of the answer, each row for itself.
         """
-        with _Fit(algorithm, objective, dataset, start, history or History()) as fit:
+        with _Fit(algorithm, objective, dataset, start, history or History(), initial) as fit:
             fit.begin()
             fit.run(on_round)
             return fit.result(finish)
@@ -112,10 +114,16 @@ class _Fit:
     """One fit's jobs, and the files that they leave."""
 
     def __init__(
-        self, algorithm: Sharded, objective: Objective, dataset: Dataset, start: np.ndarray, history: History
+        self,
+        algorithm: Sharded,
+        objective: Objective,
+        dataset: Dataset,
+        start: np.ndarray,
+        history: History,
+        initial: np.ndarray | None,
     ) -> None:
         self._algorithm, self._objective, self._dataset = algorithm, objective, dataset
-        self._start, self._history = start, history
+        self._start, self._history, self._initial = start, history, initial
         self._tail_problem: Problem = objective.tail()
         self._sc: SparkContext = dataset.context
         self._id = uuid.uuid4().hex[:16]
@@ -153,8 +161,9 @@ class _Fit:
             # tasks of a shard then go where its first task was
             self._anchor.persist(StorageLevel.MEMORY_ONLY)
             self._stack.callback(self._anchor.unpersist)
-        with ship(self._sc, layout, _size_of(layout)) as shipped:
-            answers = self._ask_shards(steps.founding(shipped))
+        given = 0 if self._initial is None else self._initial.nbytes
+        with ship(self._sc, layout, _size_of(layout)) as shipped, ship(self._sc, self._initial, given) as initial:
+            answers = self._ask_shards(steps.founding(shipped, initial))
         self._layout = replace(layout, shards=tuple(answer.place for answer in answers))
         self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
         tail, sums = self._algorithm.init(self._tail_problem, self._start)

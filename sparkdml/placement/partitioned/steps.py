@@ -38,8 +38,11 @@ class Told:
     loss: float | None
 
 
-def founding(layout: Shipped) -> Task:
-    """Find which features of a shard occur, and their deviations; begin at 0, as generation 0."""
+def founding(layout: Shipped, initial: Shipped) -> Task:
+    """Find which features of a shard occur, and their deviations; begin, as generation 0.
+
+    ``initial`` has coefficients (d, K) to begin with, or None.
+    """
 
     def found(number: int) -> ShardAnswer | Missing | Refusal:
         there: Layout = layout.value
@@ -67,7 +70,10 @@ def founding(layout: Shipped) -> Task:
         files.found(seen + low, mean, std, {w.number: p for w, p in zip(there.workers, places, strict=True)})
         place = Place(number, socket.gethostname(), str(home))
         problem = _problem(there, place)
-        state, sums = there.algorithm.init(problem, np.zeros(problem.size))
+        start = np.zeros(problem.size)
+        if initial.value is not None:
+            problem.split(start)[0][:] = initial.value[seen + low] * problem.scaling.std
+        state, sums = there.algorithm.init(problem, start)
         return _leave(place, problem, state, 0, sums, published=True)
 
     return _over_shards(found)

@@ -1,0 +1,134 @@
+"""Factorization machines for two classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import keyword_only
+from pyspark.ml import classification as spark
+from pyspark.ml.regression import _FactorizationMachinesParams
+from pyspark.ml.util import JavaMLReader
+
+from sparkdml import persist
+from sparkdml.estimator import spark_params
+from sparkdml.factorization import FactorizationEstimator
+from sparkdml.fit.prepared import Prepared
+from sparkdml.losses import Logistic
+from sparkdml.model import TrainedModel, with_output_columns
+
+
+class FMClassificationModel(TrainedModel, spark.FMClassificationModel):
+    """Spark's own model, with a ``report`` of the fit that made it (None after loading)."""
+
+    @classmethod
+    def read(cls) -> JavaMLReader[Any]:
+        """Reads models saved by sparkdml or pyspark; what it returns is pyspark's class."""
+        return spark.FMClassificationModel.read()
+
+    def summary(self) -> Any:  # type: ignore[override]  # a method here, a property everywhere else: so it is in pyspark
+        """Spark's training summary, with ``history`` and ``plot`` besides."""
+        return self._summary(spark.FMClassificationModel.summary)
+
+
+class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.ProbabilisticClassifier):
+    """Factorization machines for labels 0 and 1, with the objective, start and steps of ``pyspark.ml``.
+
+    ``F = 1/n * sum_i [log(1 + exp(m_i)) - y_i m_i] + regParam / 2 * |all coefficients|^2`` with
+    ``m(x) = intercept + sum_j linear_j x_j + sum_{i<j} <factors_i, factors_j> x_i x_j`` and ``factorSize`` factors a
+    feature (Rendle, "Factorization machines", 2010). Features are neither scaled nor centred.
+
+    ``solver``: ``gd``, steps of ``stepSize / sqrt(t)`` along the gradient of F; ``adamW``, steps of ``stepSize``
+    (Loshchilov & Hutter, "Decoupled weight decay regularization", 2019), in which all coefficients, the intercept among
+    them, are also multiplied by ``1 - regParam``. Factors start as normal deviates of ``initStd``, drawn for ``seed`` as
+    Spark draws them. With ``miniBatchFraction`` 1 coefficients are Spark's to summation order, step by step; samples
+    are drawn anew for each worker and round, and differ from Spark's. A fit ends when a step is shorter than
+    ``tol * max(1, |all coefficients|)``, and the last point is the answer.
+
+    Parameters are pyspark's (:attr:`SPARK_PARAMS`), and ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
+    ``placement``, ``progress``; ``setInitialModel`` and ``setOnRound``. ``report.objective`` is of the answer;
+    the summary's ``objectiveHistory`` is Spark's, one value before each step.
+
+    Raises
+    ------
+    ValueError : a parameter that cannot be honoured, rows that cannot be trained on, or a fit that diverged.
+    TypeError : a column of a type that cannot be used.
+    """
+
+    __module__ = "sparkdml.classification"  # where users find it, and what is saved with it
+
+    SPARK_PARAMS = spark_params(
+        (
+            "featuresCol", "labelCol", "predictionCol", "probabilityCol", "rawPredictionCol", "factorSize",
+            "fitIntercept", "fitLinear", "regParam", "miniBatchFraction", "initStd", "maxIter", "stepSize", "tol",
+            "solver", "thresholds", "seed",
+        ),
+    )  # fmt: skip
+    CLASSES = True
+
+    _input_kwargs: dict[str, Any]
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        probabilityCol: str = "probability",
+        rawPredictionCol: str = "rawPrediction",
+        factorSize: int = 8,
+        fitIntercept: bool = True,
+        fitLinear: bool = True,
+        regParam: float = 0.0,
+        miniBatchFraction: float = 1.0,
+        initStd: float = 0.01,
+        maxIter: int = 100,
+        stepSize: float = 1.0,
+        tol: float = 1e-6,
+        solver: str = "adamW",
+        thresholds: list[float] | None = None,
+        seed: int | None = None,
+        featuresCols: list[str] | None = None,
+        placement: str = "auto",
+        progress: bool = False,
+        checkpointDir: str | None = None,
+        checkpointInterval: int = 10,
+    ) -> None:
+        super().__init__()
+        self._set(**self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **kwargs: Any) -> FMClassifier:
+        """Sets any of the constructor's parameters."""
+        self._set(**kwargs)
+        return self
+
+    def checkParams(self) -> None:
+        super().checkParams()
+        thresholds = self._column("thresholds")
+        if thresholds is None:
+            return
+        if len(thresholds) != 2:
+            raise ValueError(f"thresholds has {len(thresholds)} values, but there are 2 classes; give one for each")
+        if min(thresholds) < 0.0 or max(thresholds) == 0.0:
+            raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
+
+    def _train(self, given: Prepared) -> FMClassificationModel:
+        histogram = given.dataset.statistics.histogram
+        if len(histogram) > 2:
+            raise ValueError(
+                f"FMClassifier takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
+                "more classes"
+            )
+        machine, report = self._machine(given, Logistic())
+        java_model = persist.fm_classification_model(self.uid, machine.intercept, machine.linear, machine.factors)
+
+        def summarise(model: Any) -> Any:
+            scoring, names = with_output_columns(model, ("probabilityCol", "predictionCol"))
+            predictions = scoring.transform(self._vector_frame(given.frame))
+            columns = [*names, self.getOrDefault("labelCol"), ""]
+            # the objective at the answer comes after all that Spark has
+            objectives = report.objective_history[:-1] or report.objective_history
+            return persist.fm_classification_summary(predictions, columns, objectives)
+
+        return self._finished(FMClassificationModel(java_model), report, given, summarise)

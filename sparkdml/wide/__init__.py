@@ -1,0 +1,13 @@
+"""Models too wide for one machine: their coefficients stay in shards, and rows travel to them."""
+
+from sparkdml.wide.linear_models import (
+    DistributedLinearRegressionModel,
+    DistributedLinearSVCModel,
+    DistributedLogisticRegressionModel,
+)
+from sparkdml.wide.model import DistributedModel
+
+__all__ = [
+    "DistributedLinearRegressionModel", "DistributedLinearSVCModel", "DistributedLogisticRegressionModel",
+    "DistributedModel",
+]  # fmt: skip
