@@ -80,6 +80,26 @@ def wide_sparse(folder: Path, rows: int = 200_000, columns: int = 100_000, row_n
     return _written("sparse", folder, features, labels, {"regParam": 1e-4})
 
 
+def power_law(folder: Path, rows: int, columns: int, row_nonzeros: int = 40) -> Workload:
+    """Rows whose features are ever rarer: feature j occurs about as often as 1/j, up to many millions of them."""
+    name = f"power-law-{columns}"
+    if not (folder / name).exists():
+        rng = np.random.default_rng(4)
+        picked = np.minimum(np.exp(rng.random((rows, row_nonzeros)) * np.log(columns)), columns - 1).astype(np.int32)
+        picked.sort(axis=1)
+        kept = np.ones(picked.shape, bool)
+        kept[:, 1:] = picked[:, 1:] != picked[:, :-1]
+        indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        values = rng.standard_normal(int(indptr[-1])).astype(np.float32).astype(np.float64)
+        features = sparse.csr_matrix((values, picked[kept], indptr), shape=(rows, columns))
+        # effects by a hash of the feature's number, which is never an array of all of them
+        effects = ((features.indices.astype(np.int64) * 2654435761 % 1000) / 500.0 - 1.0) * features.data
+        scores = np.add.reduceat(effects, features.indptr[:-1])
+        labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.float64)
+        _written(name, folder, features, labels, {})
+    return Workload(name, str(folder / name), None, np.zeros(0), {"regParam": 1e-4, "standardization": True})
+
+
 def mnist(folder: Path, source: Path, most_rows: int | None = None) -> Workload | None:
     """Handwritten digits (the first of them), pixels from 0 to 1; None where the file is not there."""
     if not source.exists():

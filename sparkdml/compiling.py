@@ -14,6 +14,8 @@ from sparkdml.core import Turn
 from sparkdml.daemon import two_rows, warm
 from sparkdml.data.block import Block, SparseBlock
 from sparkdml.losses import Hinge, Logistic, Loss, Softmax, Squared
+from sparkdml.optim.factorization import Factorized, loss_and_gradient
+from sparkdml.optim.java_random import java_gaussians
 from sparkdml.penalties import ElasticNet
 from sparkdml.problem import Problem, Scaling
 
@@ -30,6 +32,9 @@ def compile_all() -> None:
             _run(_plan(solver, "sgd").algorithm(), block, loss)
     for block, loss in product(two_rows(), (Logistic(), Squared(), Hinge())):
         _run(_plan("cocoa", "sgd").algorithm(), block, loss)
+    start = java_gaussians(0, 3)
+    for block, loss in product(two_rows(), (Logistic(), Squared())):
+        loss_and_gradient(Factorized(loss, 1), start, [(block, 0, block.rows)])
     array = np.linspace(-1.0, 1.0, 64).reshape(16, 4)
     for spelling, found in CODECS.items():
         number = ":1" if found.number is int else ":0.1" if found.number is float else ""

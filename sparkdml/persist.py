@@ -116,8 +116,9 @@ def fm_regression_model(uid: str, intercept: float, linear: Vector, factors: np.
 
 
 def _factorization_machine(name: str, uid: str, intercept: float, linear: Vector, factors: np.ndarray) -> Any:
+    features, size = factors.shape
     values = np.ascontiguousarray(factors, np.float64).ravel()
-    matrix = _to_java(DenseMatrix(*factors.shape, values, isTransposed=True))  # feature by feature, as Spark has it
+    matrix = _to_java(DenseMatrix(features, size, values, isTransposed=True))  # feature by feature, as Spark has it
     return JavaWrapper._new_java_obj(name, uid, float(intercept), _to_java(linear), matrix)
 
 

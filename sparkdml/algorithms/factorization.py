@@ -111,7 +111,9 @@ class FactorizationSGD(Algorithm):
         length = self.step_size * self.schedule(state.count)
         # what diverges is seen by its objective
         with np.errstate(over="ignore", invalid="ignore"):
-            coef, slots = self.step.update(state.coef, gradient, state.slots, length, count, _unpenalised(len(gradient)))
+            coef, slots = self.step.update(
+                state.coef, gradient, state.slots, length, count, _unpenalised(len(gradient))
+            )
             moved = coef - state.coef
             travel, square = float(moved @ moved), float(coef @ coef)
         return replace(state, coef=coef, slots=slots, count=count, travel=travel, square=square)

@@ -25,7 +25,7 @@ class FMClassificationModel(TrainedModel, spark.FMClassificationModel):
         """Reads models saved by sparkdml or pyspark; what it returns is pyspark's class."""
         return spark.FMClassificationModel.read()
 
-    def summary(self) -> Any:  # type: ignore[override]  # a method here, a property everywhere else: so it is in pyspark
+    def summary(self) -> Any:  # a method here, a property everywhere else: so it is in pyspark
         """Spark's training summary, with ``history`` and ``plot`` besides."""
         return self._summary(spark.FMClassificationModel.summary)
 
@@ -45,8 +45,7 @@ class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.P
     ``tol * max(1, |all coefficients|)``, and the last point is the answer.
 
     Parameters are pyspark's (:attr:`SPARK_PARAMS`), and ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
-    ``placement``, ``progress``; ``setInitialModel`` and ``setOnRound``. ``report.objective`` is of the answer;
-    the summary's ``objectiveHistory`` is Spark's, one value before each step.
+    ``placement``, ``progress``; ``setInitialModel`` and ``setOnRound``.
 
     Raises
     ------
@@ -127,8 +126,6 @@ class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.P
             scoring, names = with_output_columns(model, ("probabilityCol", "predictionCol"))
             predictions = scoring.transform(self._vector_frame(given.frame))
             columns = [*names, self.getOrDefault("labelCol"), ""]
-            # the objective at the answer comes after all that Spark has
-            objectives = report.objective_history[:-1] or report.objective_history
-            return persist.fm_classification_summary(predictions, columns, objectives)
+            return persist.fm_classification_summary(predictions, columns, report.objective_history)
 
         return self._finished(FMClassificationModel(java_model), report, given, summarise)

@@ -171,7 +171,7 @@ def dense_margins(values, start, stop, squares, sums, margins):
 
 @_fast
 def _paired(sums, row, own):
-    """The margin of a row; ``own`` is ``sum_f sum_j v_jf^2 x_j^2``, what features would add as pairs with themselves."""
+    """The margin of a row; ``own`` is ``sum_f sum_j v_jf^2 x_j^2``, of features paired with themselves."""
     squared = 0.0
     for c in range(1, sums.shape[1]):
         squared += sums[row, c] * sums[row, c]

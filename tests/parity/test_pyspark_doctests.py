@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 EXAMPLES = {
     "LogisticRegression": (stock_classification, classification),
     "LinearSVC": (stock_classification, classification),
+    "FMClassifier": (stock_classification, classification),
     "OneVsRest": (stock_classification, classification),
+    "FMRegressor": (stock_regression, regression),
     "LinearRegression": (stock_regression, regression),
     "GeneralizedLinearRegression": (stock_regression, regression),
 }

@@ -23,6 +23,6 @@ STEPS: dict[str, Callable[..., Step]] = {
 }
 
 __all__ = [
-    "FTRL", "SGD", "SGDW", "STEPS", "AdaDelta", "AdaGrad", "Adam", "AdamW", "Momentum", "Nesterov", "Proximal", "RMSProp",
-    "Step", "proximal",
+    "FTRL", "SGD", "SGDW", "STEPS", "AdaDelta", "AdaGrad", "Adam", "AdamW", "Momentum", "Nesterov", "Proximal",
+    "RMSProp", "Step", "proximal",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ SHARD_SIZE = 2**24
 
 @dataclass(frozen=True)
 class Place:
-    """Where the files of a worker or of a shard are."""
+    """Where the files of a worker or of a shard are; ``host`` is by :func:`~.mail.site`."""
 
     number: int
     host: str
@@ -57,6 +57,16 @@ class WorkerAnswer:
     tally: Tally
     seen: Sighting
     pulled: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What all workers said in a round, as far as the driver hears it: who left parcels, and sums of a few numbers."""
+
+    clock: int
+    parcels: tuple[Place, ...]
+    slope_sum: np.ndarray
+    loss: float | None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +22,8 @@ from sparkdml.data.ingest import Refusal
 from sparkdml.data.store import DATASET_PREFIX, home_of, local_directories, remove_home
 from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps, work
-from sparkdml.placement.partitioned.layout import Layout, Missing, ShardAnswer, in_order, shard_bounds
+from sparkdml.placement.partitioned.layout import Layout, Missing, ShardAnswer, Told, in_order, shard_bounds
+from sparkdml.placement.partitioned.mail import delivered, of_coefficients, of_gradients, of_statistics, site
 from sparkdml.placement.ship import Shipped, ship
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.history import History, Round
@@ -159,11 +159,12 @@ class _Fit:
         self._anchor = self._sc.parallelize(range(layout.shard_count), layout.shard_count)
         if not self._is_here(layout):
             # tasks of a shard then go where its first task was
-            self._anchor.persist(StorageLevel.MEMORY_ONLY)
+            self._anchor.persist(StorageLevel.MEMORY_AND_DISK)
             self._stack.callback(self._anchor.unpersist)
         given = 0 if self._initial is None else self._initial.nbytes
         with ship(self._sc, layout, _size_of(layout)) as shipped, ship(self._sc, self._initial, given) as initial:
-            answers = self._ask_shards(steps.founding(shipped, initial))
+            mail = self._dataset.rdd().mapPartitions(of_statistics(shipped)) if not self._is_here(layout) else None
+            answers = self._ask_shards(steps.founding(shipped, initial), mail)
         self._layout = replace(layout, shards=tuple(answer.place for answer in answers))
         self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
         tail, sums = self._algorithm.init(self._tail_problem, self._start)
@@ -175,7 +176,7 @@ class _Fit:
         logger.info("%d shards hold %d coordinates of features that occur", layout.shard_count, self.coordinates)
 
     def _is_here(self, layout: Layout) -> bool:
-        return {worker.host for worker in layout.workers} == {socket.gethostname()}
+        return {worker.host for worker in layout.workers} == {site()}
 
     # ---- rounds
 
@@ -219,17 +220,18 @@ class _Fit:
             if asked is not None and here.lead.stop is None:
                 self._position = replace(here, lead=replace(here.lead, stop=asked))
 
-    def _evaluate(self, here: Position, clock: int) -> tuple[dict[str, Any], steps.Told]:
+    def _evaluate(self, here: Position, clock: int) -> tuple[dict[str, Any], Told]:
         """One look of all workers at what is published."""
         outputs = self._objective.loss.outputs
         tail = np.array(here.tail.coef)
         if self._objective.fit_intercept:
             tail[:outputs] -= here.shift
         task = work.evaluating(self._shipped, here.published, tail, clock)
-        answers = in_order(self._ask_workers(task, lambda answer: answer.seen))
+        mail = self._anchor.mapPartitions(of_coefficients(self._shipped, here.published)) if self._apart else None
+        answers = in_order(self._ask_workers(task, lambda answer: answer.seen, mail))
         sums = np.sum([answer.tail for answer in answers], axis=0)
         losses = [answer.loss for answer in answers if answer.loss is not None]
-        told = steps.Told(
+        told = Told(
             clock,
             tuple(answer.place for answer in answers),
             sums[:outputs] if self._objective.fit_intercept else np.zeros(outputs),
@@ -242,7 +244,7 @@ class _Fit:
             "driver": sum(answer.tail.nbytes + 8 for answer in answers),
         }, told
 
-    def _step(self, here: Position, told: steps.Told | None, tail_gradient: np.ndarray) -> Position:
+    def _step(self, here: Position, told: Told | None, tail_gradient: np.ndarray) -> Position:
         """One step of all shards, and of the tail."""
         order, generation = here.lead.order, here.generation
         moves = self._algorithm.moves(told is not None)
@@ -252,7 +254,10 @@ class _Fit:
         kept_published = {here.published, published, self._kept[0].published}
         with self._told(told) as told_there:
             task = steps.stepping(self._shipped, order, generation, told_there, (kept_states, kept_published))
-            answers = self._ask_shards(task)
+            mail = None
+            if told_there is not None and self._apart:
+                mail = self._dataset.rdd().mapPartitions(of_gradients(self._shipped, told_there))
+            answers = self._ask_shards(task, mail)
         total: Update = {}
         if told is not None:
             total = {"gradient": tail_gradient} if told.loss is None else {"gradient": tail_gradient, "loss": told.loss}
@@ -265,7 +270,7 @@ class _Fit:
         return Position(lead, tail, generation + 1, published, shift)
 
     @contextmanager
-    def _told(self, told: steps.Told | None) -> Iterator[Shipped | None]:
+    def _told(self, told: Told | None) -> Iterator[Shipped | None]:
         if told is None:
             yield None
             return
@@ -274,10 +279,15 @@ class _Fit:
 
     # ---- jobs
 
-    def _ask_workers(self, task: work.Task, seen: Callable[[Any], Any]) -> list[Any]:
+    @property
+    def _apart(self) -> bool:
+        """Whether some worker and some shard are on different hosts."""
+        return len({place.host for place in (*self._layout.workers, *self._layout.shards)}) > 1
+
+    def _ask_workers(self, task: work.Task, seen: Callable[[Any], Any], mail: RDD | None = None) -> list[Any]:
         """What every partition says, each counted once, whatever block files were lost meanwhile."""
         for _ in range(MAX_REBUILDS):
-            answers = self._dataset.rdd().mapPartitions(task).collect()
+            answers = delivered(self._dataset.rdd(), task, mail).collect()
             missing = [answer for answer in answers if isinstance(answer, Missing)]
             blocks = [answer.number for answer in missing if answer.kind == "blocks"]
             if blocks:
@@ -289,8 +299,8 @@ class _Fit:
             return answers
         raise FilesVanishError
 
-    def _ask_shards(self, task: steps.Task) -> list[ShardAnswer]:
-        answers = self._anchor.mapPartitions(task).collect()
+    def _ask_shards(self, task: steps.Task, mail: RDD | None = None) -> list[ShardAnswer]:
+        answers = delivered(self._anchor, task, mail).collect()
         missing = [answer for answer in answers if isinstance(answer, Missing)]
         if missing:
             raise LostError(missing)
@@ -302,26 +312,33 @@ class _Fit:
     # ---- losses
 
     def _recover(self, lost: LostError) -> None:
-        """Go back to the latest state that is still whole: the one kept, or the start."""
+        """Go on from the latest state of all shards that is whole: this one, the one kept, or the start."""
         self._recoveries += 1
         if self._recoveries > MAX_REBUILDS:
             raise FilesVanishError from lost
-        if all(missing.kind == "parcel" for missing in lost.missing):
-            logger.warning("gradients were lost (%s); asking the workers again", lost)
-            return
+        self._find_workers()
+        assert self._position is not None
         assert self._kept is not None
-        position, rounds = self._kept
-        check = steps.checking(self._shipped, position.generation, position.published)
-        whole = all(answer is None for answer in self._anchor.mapPartitions(check).collect())
-        if whole:
-            logger.warning("shards were lost (%s); going back to round %d", lost, rounds)
-            self._position, self._history.rounds[rounds:] = position, []
-            return
+        for position, rounds in ((self._position, len(self._history.rounds)), self._kept):
+            if self._is_whole(position):
+                logger.warning("files of a round were lost (%s); going on after round %d", lost, rounds - 1)
+                self._position, self._history.rounds[rounds:] = position, []
+                return
         logger.warning("shards were lost (%s), and the state kept of them; starting again", lost)
         self._stack.close()
         self._id = uuid.uuid4().hex[:16]
         self._history.rounds.clear()
         self.begin()
+
+    def _find_workers(self) -> None:
+        """Workers whose files were lost have others now, perhaps elsewhere."""
+        workers = self._ask_workers(work.locating(self._dataset.features), lambda answer: answer.seen)
+        self._layout = replace(self._layout, workers=tuple(sorted(workers, key=lambda worker: worker.number)))
+        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
+
+    def _is_whole(self, position: Position) -> bool:
+        check = steps.checking(self._shipped, position.generation, position.published)
+        return all(answer is None for answer in self._anchor.mapPartitions(check).collect())
 
     # ---- the end
 

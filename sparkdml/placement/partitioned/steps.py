@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,19 @@ from sparkdml.algorithms.sharded import as_stored, in_coordinates
 from sparkdml.core import Update
 from sparkdml.data.dataset import overflow
 from sparkdml.data.ingest import Refusal
-from sparkdml.data.routing import NAME as ROUTING
 from sparkdml.data.routing import localised
-from sparkdml.data.store import home_of, local_directories, open_arrays
+from sparkdml.data.store import home_of, local_directories
 from sparkdml.placement.partitioned.files import ShardFiles, added, open_kept
-from sparkdml.placement.partitioned.layout import Layout, Missing, Place, ShardAnswer
+from sparkdml.placement.partitioned.layout import Layout, Missing, Place, ShardAnswer, Told
+from sparkdml.placement.partitioned.mail import Mail, moments_of, site
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Problem
 from sparkdml.resources.worker import limit_threads, settle
 
-Task = Callable[[Iterable[int]], Iterator[Any]]
+Task = Callable[..., Iterator[Any]]
+NOTHING: Mail = {}
 
 _problems: dict[str, Problem] = {}
-
-
-@dataclass(frozen=True)
-class Told:
-    """What all workers said in a round, as far as the driver hears it: who left parcels, and sums of a few numbers."""
-
-    clock: int
-    parcels: tuple[Place, ...]
-    slope_sum: np.ndarray
-    loss: float | None
 
 
 def founding(layout: Shipped, initial: Shipped) -> Task:
@@ -44,7 +34,7 @@ def founding(layout: Shipped, initial: Shipped) -> Task:
     ``initial`` has coefficients (d, K) to begin with, or None.
     """
 
-    def found(number: int) -> ShardAnswer | Missing | Refusal:
+    def found(number: int, mail: Mail) -> ShardAnswer | Missing | Refusal:
         there: Layout = layout.value
         roots = local_directories()
         home = Path(home_of(roots[number % len(roots)], there.fit)) / f"shard-{number:05d}"
@@ -52,15 +42,11 @@ def founding(layout: Shipped, initial: Shipped) -> Task:
         low, high = (int(bound) for bound in there.bounds[number : number + 2])
         columns, moments = [], []
         for worker in there.workers:
-            try:
-                touched = open_kept(Path(worker.directory) / ROUTING)["columns"]
-                told = open_arrays(worker.statistics)
-            except FileNotFoundError as error:
-                return Missing("blocks", worker.number, str(error))
-            cut = slice(*np.searchsorted(touched, (low, high)))
-            columns.append(touched[cut] - low)
-            which = cut if "columns" in told else touched[cut]
-            moments.append((told["mean"][which], told["m2"][which]))
+            told = mail[worker.number] if mail else moments_of(worker, there, number)
+            if isinstance(told, Missing):
+                return told
+            columns.append(told[0])
+            moments.append(told[1:])
         seen, places = localised(columns, high - low)
         mean, m2 = merged_moments(moments, places, [worker.weight for worker in there.workers], len(seen))
         if not np.isfinite(m2).all():
@@ -68,7 +54,7 @@ def founding(layout: Shipped, initial: Shipped) -> Task:
             return Refusal("input", number, overflow(there.column, int(seen[wrong] + low), mean[wrong]))
         std = replace(there.totals, features=len(seen), mean=mean, m2=m2).std
         files.found(seen + low, mean, std, {w.number: p for w, p in zip(there.workers, places, strict=True)})
-        place = Place(number, socket.gethostname(), str(home))
+        place = Place(number, site(), str(home))
         problem = _problem(there, place)
         start = np.zeros(problem.size)
         if initial.value is not None:
@@ -84,41 +70,57 @@ def stepping(
 ) -> Task:
     """From the state of ``generation`` to the next one; files of generations not ``kept`` (states, published) go."""
 
-    def step(number: int) -> ShardAnswer | Missing:
+    def step(number: int, mail: Mail) -> ShardAnswer | Missing:
         there: Layout = layout.value
         place = there.shards[number]
         files = ShardFiles(place.directory)
+        total: Update = {}
         try:
             problem = _problem(there, place)
             state = files.load(generation)
+            if message is not None:
+                told: Told = message.value
+                gradient = _added_up(there, number, files, told, mail)
+                if isinstance(gradient, Missing):
+                    return gradient
+                total = {"gradient": in_coordinates(problem, gradient, told.slope_sum)}
+                if told.loss is not None:
+                    total["loss"] = told.loss
         except FileNotFoundError as error:
             return Missing("shard", number, str(error))
-        total: Update = {}
-        told: Told | None = None if message is None else message.value
-        if told is not None:
-            gradient = np.zeros((problem.features, problem.loss.outputs))
-            for worker in told.parcels:
-                try:
-                    parcel = open_kept(there.parcel(worker, told.clock))
-                except FileNotFoundError as error:
-                    return Missing("parcel", worker.number, str(error))
-                low, high = parcel["cuts"][number : number + 2]
-                added(gradient, files.places(worker.number), parcel["gradient"][low:high])
-            total = {"gradient": in_coordinates(problem, gradient, told.slope_sum)}
-            if told.loss is not None:
-                total["loss"] = told.loss
         state, sums = there.algorithm.step(problem, state, order, total)
-        answer = _leave(place, problem, state, generation + 1, sums, there.algorithm.moves(told is not None), files)
+        answer = _leave(place, problem, state, generation + 1, sums, there.algorithm.moves(message is not None), files)
         files.keep(*kept)
         return answer
 
     return _over_shards(step)
 
 
+def _added_up(layout: Layout, number: int, files: ShardFiles, told: Told, mail: Mail) -> np.ndarray | Missing:
+    """All workers' gradients by the shard's coefficients, (n, K)."""
+    columns = files.statics()["columns"]
+    gradient = np.zeros((len(columns), layout.objective.loss.outputs))
+    for worker in told.parcels:
+        if worker.host != layout.shards[number].host:
+            continue
+        try:
+            parcel = open_kept(layout.parcel(worker, told.clock))
+        except FileNotFoundError as error:
+            return Missing("parcel", worker.number, str(error))
+        low, high = parcel["cuts"][number : number + 2]
+        added(gradient, files.places(worker.number), parcel["gradient"][low:high])
+    for sender in sorted(mail):
+        if isinstance(mail[sender], Missing):
+            return mail[sender]
+        features, part = mail[sender]
+        added(gradient, np.searchsorted(columns, features + layout.bounds[number]), part)
+    return gradient
+
+
 def checking(layout: Shipped, generation: int, published: int) -> Task:
     """Whether all of a generation is still there."""
 
-    def check(number: int) -> Missing | None:
+    def check(number: int, mail: Mail) -> Missing | None:
         files = ShardFiles(layout.value.shards[number].directory)
         try:
             files.statics()
@@ -134,7 +136,7 @@ def checking(layout: Shipped, generation: int, published: int) -> Task:
 def shifting(layout: Shipped, generation: int, answer: str) -> Task:
     """The answer's ``mean' coefficients``, (K,)."""
 
-    def shift(number: int) -> np.ndarray:
+    def shift(number: int, mail: Mail) -> np.ndarray:
         there: Layout = layout.value
         problem = _problem(there, there.shards[number])
         state = ShardFiles(there.shards[number].directory).load(generation)
@@ -222,11 +224,11 @@ def _leave(
     return ShardAnswer(place, sums, shift, problem.size)
 
 
-def _over_shards(action: Callable[[int], Any]) -> Task:
-    def run(numbers: Iterable[int]) -> Iterator[Any]:
+def _over_shards(action: Callable[[int, Mail], Any]) -> Task:
+    def run(numbers: Iterable[int], mail: Mail = NOTHING) -> Iterator[Any]:
         limit_threads()
         for number in list(numbers):
-            yield action(number)
+            yield action(number, mail)
         settle()
 
     return run

@@ -17,21 +17,23 @@ from sparkdml.data.routing import Routed, open_routed
 from sparkdml.data.store import write_described
 from sparkdml.placement.partitioned.files import ShardFiles, let_go, taken
 from sparkdml.placement.partitioned.layout import Layout, Missing, Place, WorkerAnswer, WorkerPlace, bucket_edges
+from sparkdml.placement.partitioned.mail import Mail, site
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 
-Task = Callable[[Iterable[Handle]], Iterator[Any]]
+Task = Callable[..., Iterator[Any]]
+NOTHING: Mail = {}
 
 
 def locating(features: int) -> Task:
     """Tell where each worker's files are, and which features occur; routing tables are made where there are none."""
 
-    def locate(handle: Handle, routed: Routed) -> WorkerPlace:
+    def locate(handle: Handle, routed: Routed, mail: Mail) -> WorkerPlace:
         counts = np.diff(np.searchsorted(routed.columns, bucket_edges(features)))
         assert handle.statistics is not None
         return WorkerPlace(
             handle.partition,
-            handle.host,
+            site(),
             _directory(handle),
             tuple(counts.tolist()),
             handle.scalars["weight_sum"],
@@ -45,7 +47,7 @@ def locating(features: int) -> Task:
 def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -> Task:
     """Look at what shards published for ``generation``; ``tail`` is the rest of the point, for rows as stored."""
 
-    def evaluate(handle: Handle, routed: Routed) -> WorkerAnswer | Missing:
+    def evaluate(handle: Handle, routed: Routed, mail: Mail) -> WorkerAnswer | Missing:
         began = time.perf_counter()
         there: Layout = layout.value
         outputs = there.objective.loss.outputs
@@ -53,14 +55,14 @@ def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -
         point = np.empty(count + len(tail))
         point[count:] = tail
         cuts = np.searchsorted(routed.columns, there.bounds)
-        lost = _pull(there, handle, cuts, generation, point[:count].reshape(-1, outputs))
+        lost = _pull(there, handle, cuts, generation, mail, point[:count].reshape(-1, outputs))
         if lost is not None:
             return lost
         numbers = [worker.number for worker in there.workers]
         turn = Turn(clock, numbers.index(handle.partition), len(numbers))
         update = there.algorithm.work(there.objective.stored(len(routed.columns)), routed.blocks, point, turn)
         gradient = np.asarray(update["gradient"])
-        place = Place(handle.partition, handle.host, _directory(handle))
+        place = Place(handle.partition, site(), _directory(handle))
         parcel = {"gradient": gradient[:count].reshape(-1, outputs), "cuts": cuts}
         write_described(there.parcel(place, clock), parcel)
         there.parcel(place, clock - 2).unlink(missing_ok=True)
@@ -79,17 +81,25 @@ def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -
 def forgetting(fit: str) -> Task:
     """Remove what a fit left beside the blocks."""
 
-    def forget(handle: Handle, routed: Routed) -> None:
+    def forget(handle: Handle, routed: Routed, mail: Mail) -> None:
         for path in Path(_directory(handle)).glob(f"parcel-{fit}-*"):
             path.unlink(missing_ok=True)
 
     return _over_handles(forget)
 
 
-def _pull(layout: Layout, handle: Handle, cuts: np.ndarray, generation: int, out: np.ndarray) -> Missing | None:
+def _pull(
+    layout: Layout, handle: Handle, cuts: np.ndarray, generation: int, mail: Mail, out: np.ndarray
+) -> Missing | None:
     """The coefficients of the features that occur, (n, K), from the shards that have them."""
+    here = site()
     for shard, low, high in zip(layout.shards, cuts, cuts[1:], strict=False):
-        if low < high:
+        if low < high and shard.host != here:
+            sent = mail.get(shard.number, Missing("shard", shard.number, "no message from there"))
+            if isinstance(sent, Missing):
+                return sent
+            out[low:high] = sent
+        elif low < high:
             files = ShardFiles(shard.directory)
             try:
                 taken(files.published(generation), files.places(handle.partition), out[low:high])
@@ -98,15 +108,15 @@ def _pull(layout: Layout, handle: Handle, cuts: np.ndarray, generation: int, out
     return None
 
 
-def _over_handles(action: Callable[[Handle, Routed], Any]) -> Task:
+def _over_handles(action: Callable[[Handle, Routed, Mail], Any]) -> Task:
     """``action`` on every partition; one whose blocks are gone is told of instead."""
 
-    def run(handles: Iterable[Handle]) -> Iterator[Any]:
+    def run(handles: Iterable[Handle], mail: Mail = NOTHING) -> Iterator[Any]:
         limit_threads()
         # the iterator is read to its end: Spark ends a worker whose task leaves some of it
         for handle in list(handles):
             try:
-                yield action(handle, open_routed(handle))
+                yield action(handle, open_routed(handle), mail)
             except MissingBlocksError as error:
                 yield Missing("blocks", handle.partition, str(error))
         let_go()
