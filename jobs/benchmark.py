@@ -1,6 +1,7 @@
 """Race sparkdml against pyspark.ml and scikit-learn to the same objective, in one session.
 
-With --suite cooperation: the methods by which workers cooperate, against one another."""
+With --suite cooperation: the methods by which workers cooperate, against one another; with --suite wide: models of
+millions of features; with --suite small: data for which a Spark job is long."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import numpy as np
 import cooperation_races
 import linear_races
 import tuning_race
+import wide_races
 import workloads
 from config import setting
 from console import launch
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 LOGISTIC = ("dense", "correlated", "sparse", "mnist")
 TUNING = {"cv-a9a": tuning_race.a9a, "cv-mnist": tuning_race.mnist}
+WIDE = (*wide_races.RACES, *wide_races.ENDURANCE)
+SMALL = ("a9a", "digits", "breast-cancer")
 COOPERATION = ("a9a", "mnist", "dense", "codecs", "rounds")
 ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 
@@ -37,11 +41,14 @@ ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 class Config:
     """What to race on, and how often."""
 
-    suite: Literal["libraries", "cooperation"] = setting(
-        "against other libraries, or method against method", default="libraries"
+    suite: Literal["libraries", "cooperation", "wide", "small"] = setting(
+        "against other libraries, method against method, millions of features, or few rows", default="libraries"
     )
     workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
     cooperation: tuple[str, ...] = setting("of " + ", ".join(COOPERATION), default=COOPERATION)
+    wide: tuple[str, ...] = setting("of " + ", ".join(WIDE), default=WIDE)
+    wide_iterations: int = setting("of each fit whose rounds are timed", default=12)
+    small: tuple[str, ...] = setting("of " + ", ".join(SMALL), default=SMALL)
     passes: int = setting("passes over the rows that each of them may make at most", default=30)
     placement: str = setting("where methods that cooperate are raced", default="allreduce")
     repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
@@ -59,9 +66,13 @@ def run(spark: SparkSession, config: Config) -> None:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(config.folder or temporary)
-        names, race_one = (
-            (config.workloads, run_one) if config.suite == "libraries" else (config.cooperation, run_together)
-        )
+        suites: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+            "libraries": (config.workloads, run_one),
+            "cooperation": (config.cooperation, run_together),
+            "wide": (config.wide, run_wide),
+            "small": (config.small, run_small),
+        }
+        names, race_one = suites[config.suite]
         for name in names:
             outcome = race_one(spark, name, folder, config)
             if outcome is None:
@@ -106,6 +117,22 @@ def run_together(spark: SparkSession, name: str, folder: Path, config: Config) -
     if name == "codecs":
         return cooperation_races.codecs(spark, "mnist", folder, Path(config.data))
     return cooperation_races.race(spark, name, folder, Path(config.data), config.placement, config.passes)
+
+
+def run_wide(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
+    """As :func:`run_one`, for models of millions of features."""
+    if name in wide_races.ENDURANCE:
+        return wide_races.endure(spark, name, folder)
+    return wide_races.race(spark, name, folder, config.wide_iterations)
+
+
+def run_small(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str] | None:
+    """As :func:`run_one`, for data that one core could do."""
+    if name == "a9a":
+        workload = workloads.a9a(folder, Path(config.data) / "a9a")
+    else:
+        workload = {"digits": workloads.digits, "breast-cancer": workloads.breast_cancer}[name](folder)
+    return None if workload is None else race(spark, workload, config)
 
 
 def race(spark: SparkSession, workload: Workload, config: Config) -> tuple[dict[str, Any], str]:

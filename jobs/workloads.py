@@ -112,6 +112,25 @@ def mnist(folder: Path, source: Path, most_rows: int | None = None) -> Workload 
     return _written(name, folder, features, labels, {"regParam": 1e-3, "standardization": False})
 
 
+def digits(folder: Path) -> Workload:
+    """1,797 handwritten digits of 8 x 8 pixels, from 0 to 1."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    params = {"regParam": 1e-3, "standardization": False}
+    return _written("digits", folder, found.data / 16.0, found.target.astype(np.float64), params)
+
+
+def breast_cancer(folder: Path) -> Workload:
+    """569 tumours by 30 measurements, in deviations from their mean."""
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    features = (found.data - found.data.mean(axis=0)) / found.data.std(axis=0)
+    params = {"regParam": 1e-3, "standardization": False}
+    return _written("breast-cancer", folder, features, found.target.astype(np.float64), params)
+
+
 def a9a(folder: Path, source: Path) -> Workload | None:
     """Adults' incomes, 123 binary features, labels -1 and 1 as 0 and 1; None where the file is not there."""
     from sklearn.datasets import load_svmlight_file

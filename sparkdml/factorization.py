@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from pyspark.ml.linalg import DenseVector, SparseVector, Vector
 
-from sparkdml.algorithms.factorization import FactorizationSGD
+from sparkdml.algorithms.factorization import FactorizationSGD, FactorizationShards
 from sparkdml.algorithms.progress import Limits
+from sparkdml.algorithms.starts import Drawn, Start, Whole
+from sparkdml.data.statistics import WIDE_FEATURES
 from sparkdml.estimator import BlockEstimator
 from sparkdml.fit.prepared import Prepared
+from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
 from sparkdml.optim.factorization import Factorized
 from sparkdml.optim.java_random import java_gaussians
 from sparkdml.optim.schedules import Constant, InverseSquareRoot, Schedule
 from sparkdml.optim.steps import SGDW, AdamW, Step
-from sparkdml.penalties import L2
-from sparkdml.problem import Problem, Scaling
+from sparkdml.placement import Choice
+from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
+from sparkdml.wide.inspection import collect
 
 
 def _gd(strength: float, step_size: float) -> tuple[Step, Schedule]:
@@ -70,16 +74,62 @@ class FactorizationEstimator(BlockEstimator):
                 "Spark; unset it"
             )
 
+    def _cannot_partition(self) -> str:
+        if self._column("checkpointDir"):
+            return "checkpointDir is set, and what it does needs all coefficients; unset it"
+        return ""
+
+    def _sharded(
+        self, chosen: Choice, given: Prepared, loss: Loss, whole: Callable[[Machine, FitReport], Any], cls: Any
+    ) -> Any:
+        """Train by shards: a distributed model of class ``cls``, or ``whole`` where the driver may put it together."""
+        objective = replace(self._objective(given, loss), scaled=False, centred=False, constant=True)
+        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
+        tail = np.zeros(objective.tail().size)
+        initial: Start = Drawn(self.getOrDefault("seed"), self.getOrDefault("initStd"), self.getOrDefault("factorSize"))
+        if self._initial_model is not None or given.dataset.features <= WIDE_FEATURES:
+            problem = objective.stored(given.dataset.features)
+            start = self._start(problem)
+            initial, tail = Whole(problem.split(start)[0]), start[problem.size - len(tail) :]
+        algorithm = FactorizationShards(self._algorithm())
+        name = f"{self.getOrDefault('solver')}: asked for"
+        trained, report = run.fit(algorithm, objective, tail, given, name, initial)
+        intercept = float(trained.tail[-1]) if self.getOrDefault("fitIntercept") else 0.0
+        model = cls(trained.chunks, trained.bounds, [intercept], objective.loss.outputs)
+        if chosen.fits_driver:
+            coefficients = collect(model._shards, "fit").dense(given.dataset.features)
+            trained.chunks.unpersist()
+            linear: Vector = SparseVector(len(coefficients), [], [])
+            if self.getOrDefault("fitLinear"):
+                linear = DenseVector(coefficients[:, 0])
+            return whole(Machine(intercept, linear, coefficients[:, 1:]), report)
+        model._resetUid(self.uid)
+        model.report = report
+        self._copyValues(model)
+        return model
+
+    def _objective(self, given: Prepared, loss: Loss) -> Objective:
+        value = self.getOrDefault
+        factorized = Factorized(loss, value("factorSize"), value("fitIntercept"))
+        return Objective(factorized, value("regParam"), 0.0, True, False, given.dataset.totals.weight_sum)
+
     def _machine(self, given: Prepared, loss: Loss) -> tuple[Machine, FitReport]:
         """Train on the rows, with ``loss`` of a row's margin."""
         features, value = given.dataset.features, self.getOrDefault
-        factorized = Factorized(loss, value("factorSize"), value("fitIntercept"))
-        ones, zeros = np.ones((features, 1)), np.zeros((features, 1))
+        objective = self._objective(given, loss)
+        problem = objective.over(np.zeros(features), np.ones(features))
+        algorithm = self._algorithm()
+        state, report = self._run(algorithm, problem, self._start(problem), given, f"{value('solver')}: asked for")
+        coefficients, _ = problem.split(state.best)
+        intercept = float(state.best[-1]) if value("fitIntercept") else 0.0
+        linear: Vector = DenseVector(coefficients[:, 0]) if value("fitLinear") else SparseVector(features, [], [])
+        return Machine(intercept, linear, coefficients[:, 1:]), report
+
+    def _algorithm(self) -> FactorizationSGD:
+        value = self.getOrDefault
         strength, step_size = value("regParam"), value("stepSize")
-        weight_sum = given.dataset.statistics.weight_sum
-        problem = Problem(factorized, L2(strength, ones), Scaling(zeros, ones), False, weight_sum)
         step, schedule = SOLVERS[value("solver")](strength, step_size)
-        algorithm = FactorizationSGD(
+        return FactorizationSGD(
             step,
             schedule,
             step_size,
@@ -89,11 +139,6 @@ class FactorizationEstimator(BlockEstimator):
             fit_linear=value("fitLinear"),
             seed=value("seed"),
         )
-        state, report = self._run(algorithm, problem, self._start(problem), given, f"{value('solver')}: asked for")
-        coefficients, _ = problem.split(state.best)
-        intercept = float(state.best[-1]) if value("fitIntercept") else 0.0
-        linear: Vector = DenseVector(coefficients[:, 0]) if value("fitLinear") else SparseVector(features, [], [])
-        return Machine(intercept, linear, coefficients[:, 1:]), report
 
     def _start(self, problem: Problem) -> np.ndarray:
         """Factors that Spark draws for this seed, or those of the initial model; linear terms of 0, or its."""

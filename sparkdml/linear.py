@@ -15,6 +15,7 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.element_wise import ElementWise
 from sparkdml.algorithms.progress import Limits
 from sparkdml.algorithms.sharded import Sharded
+from sparkdml.algorithms.starts import Start, Whole
 from sparkdml.algorithms.vector_free import VectorFree
 from sparkdml.cooperation import Plan
 from sparkdml.data.by_features import FeatureDataset
@@ -148,8 +149,8 @@ class LinearEstimator(BlockEstimator):
         run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
         return run.fit(algorithm, objective, start, given, name, self._initial_coefficients(given, objective), finish)
 
-    def _initial_coefficients(self, given: Prepared, objective: Objective) -> np.ndarray | None:
-        """Of the initial model, (d, K), for features as they are stored."""
+    def _initial_coefficients(self, given: Prepared, objective: Objective) -> Start | None:
+        """Those of the initial model."""
         model = self._initial_model
         if model is None:
             return None
@@ -162,7 +163,7 @@ class LinearEstimator(BlockEstimator):
                 f"the initial model has coefficients of shape {coefficients.shape}, but the data need {wanted}; give a "
                 "model of such data"
             )
-        return coefficients
+        return Whole(coefficients)
 
     def _tail_start(self, objective: Objective, intercept: float) -> np.ndarray:
         """The tail that a fit of one output begins with: ``intercept``, or the initial model's, at the mean row."""

@@ -131,7 +131,8 @@ class Objective:
 
     ridge, lasso : strengths of the L2 and L1 penalty, on coefficients of unit-variance features if
         ``standardization``, else on coefficients of the features as given.
-    centred : coordinates are around the mean row. scaled : they are in deviations, or else as features are given.
+    centred : coordinates are around the mean row. scaled : they are in deviations, or else as features are given; then,
+        unless ``constant``, features that do not vary have no coefficient.
     """
 
     loss: Loss
@@ -144,10 +145,12 @@ class Objective:
     scaled: bool = True
     unit: float = 1.0
     told: float = 1.0
+    constant: bool = False
 
     def over(self, mean: np.ndarray, std: np.ndarray) -> Problem:
         """The problem over features of this mean and standard deviation, both (d,)."""
-        inverse_std = inverse_of(std if self.scaled else (std > 0.0).astype(np.float64))[:, None]
+        unscaled = (std > 0.0) | self.constant
+        inverse_std = inverse_of(std if self.scaled else unscaled.astype(np.float64))[:, None]
         factors = np.ones_like(inverse_std) if self.standardization else inverse_std
         penalty = ElasticNet(self.ridge, factors**2, self.lasso, factors) if self.lasso else L2(self.ridge, factors**2)
         centre = mean[:, None] if self.centred else np.zeros_like(inverse_std)

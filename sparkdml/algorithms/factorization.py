@@ -95,7 +95,8 @@ class FactorizationSGD(Algorithm):
         else:
             parts, scale = self._drawn(blocks, rows, loss, turn)
             value, gradient = loss_and_gradient(loss, coef, parts)
-            value, gradient = scale * value, scale * gradient
+            value *= scale
+            gradient *= scale
         if not self.fit_linear:
             gradient[: problem.features * loss.outputs : loss.outputs] = 0.0
         weight = float(sum(block.weights.sum() for block in blocks))

@@ -11,12 +11,24 @@ from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
 from sparkdml.classification.fm_classifier import FMClassificationModel, FMClassifier
 from sparkdml.classification.linear_svc import LinearSVC, LinearSVCModel
 from sparkdml.classification.logistic_regression import LogisticRegression, LogisticRegressionModel
-from sparkdml.wide import DistributedLinearSVCModel, DistributedLogisticRegressionModel
+from sparkdml.wide import (
+    DistributedFMClassificationModel,
+    DistributedLinearSVCModel,
+    DistributedLogisticRegressionModel,
+)
 
 __all__ = [
-    "FMClassificationModel", "FMClassifier", "DistributedLinearSVCModel", "DistributedLogisticRegressionModel",
-    "LinearSVC", "LinearSVCModel", "LogisticRegression", "LogisticRegressionEnsembleModel", "LogisticRegressionModel",
-]  # fmt: skip
+    "DistributedFMClassificationModel",
+    "DistributedLinearSVCModel",
+    "DistributedLogisticRegressionModel",
+    "FMClassificationModel",
+    "FMClassifier",
+    "LinearSVC",
+    "LinearSVCModel",
+    "LogisticRegression",
+    "LogisticRegressionEnsembleModel",
+    "LogisticRegressionModel",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pyspark import keyword_only
@@ -11,10 +12,12 @@ from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
 from sparkdml.estimator import spark_params
-from sparkdml.factorization import FactorizationEstimator
+from sparkdml.factorization import FactorizationEstimator, Machine
 from sparkdml.fit.prepared import Prepared
 from sparkdml.losses import Logistic
 from sparkdml.model import TrainedModel, with_output_columns
+from sparkdml.report.fit_report import FitReport
+from sparkdml.wide import DistributedFMClassificationModel
 
 
 class FMClassificationModel(TrainedModel, spark.FMClassificationModel):
@@ -38,11 +41,11 @@ class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.P
     feature (Rendle, "Factorization machines", 2010). Features are neither scaled nor centred.
 
     ``solver``: ``gd``, steps of ``stepSize / sqrt(t)`` along the gradient of F; ``adamW``, steps of ``stepSize``
-    (Loshchilov & Hutter, "Decoupled weight decay regularization", 2019), in which all coefficients, the intercept among
-    them, are also multiplied by ``1 - regParam``. Factors start as normal deviates of ``initStd``, drawn for ``seed`` as
-    Spark draws them. With ``miniBatchFraction`` 1 coefficients are Spark's to summation order, step by step; samples
-    are drawn anew for each worker and round, and differ from Spark's. A fit ends when a step is shorter than
-    ``tol * max(1, |all coefficients|)``, and the last point is the answer.
+    (Loshchilov & Hutter, "Decoupled weight decay regularization", 2019), each of which also takes the share
+    ``regParam`` off every coefficient, the intercept among them. Factors start as normal deviates of ``initStd``, drawn
+    for ``seed`` as Spark draws them. With ``miniBatchFraction`` 1 coefficients are Spark's to summation order, step by
+    step; samples are drawn anew for each worker and round, and differ from Spark's. A fit ends when a step is shorter
+    than ``tol * max(1, |all coefficients|)``, and the last point is the answer.
 
     Parameters are pyspark's (:attr:`SPARK_PARAMS`), and ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
     ``placement``, ``progress``; ``setInitialModel`` and ``setOnRound``.
@@ -112,14 +115,21 @@ class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.P
         if min(thresholds) < 0.0 or max(thresholds) == 0.0:
             raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
 
-    def _train(self, given: Prepared) -> FMClassificationModel:
-        histogram = given.dataset.statistics.histogram
+    def _train(self, given: Prepared) -> Any:
+        histogram = given.dataset.totals.histogram
         if len(histogram) > 2:
             raise ValueError(
                 f"FMClassifier takes labels 0 and 1, but the largest label is {len(histogram) - 1}; use OneVsRest for "
                 "more classes"
             )
-        machine, report = self._machine(given, Logistic())
+        chosen = self._choose(given.dataset, 1 + self.getFactorSize())
+        if chosen.partitioned:
+            return self._sharded(
+                chosen, given, Logistic(), partial(self._model, given), DistributedFMClassificationModel
+            )
+        return self._model(given, *self._machine(given, Logistic()))
+
+    def _model(self, given: Prepared, machine: Machine, report: FitReport) -> FMClassificationModel:
         java_model = persist.fm_classification_model(self.uid, machine.intercept, machine.linear, machine.factors)
 
         def summarise(model: Any) -> Any:

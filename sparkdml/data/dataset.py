@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from sparkdml.data.ingest import Refusal, decode
 from sparkdml.data.open_blocks import MissingBlocksError, forget_removed, open_handle
 from sparkdml.data.reader import BadInputError, Columns
 from sparkdml.data.statistics import WIDE_FEATURES, Statistics
-from sparkdml.data.store import home_of, local_directories, remove_home
+from sparkdml.data.store import arrays_in, block_of, home_of, local_directories, remove_home
 from sparkdml.resources import interpreter
 from sparkdml.resources.slots import task_slots
 
@@ -214,6 +215,21 @@ class Dataset:
             self.restore(missing)
         raise FilesVanishError
 
+    def bring_here(self) -> list[Sequence[Block]]:
+        """The blocks of every partition in this process's memory, whichever hosts have the files."""
+        for _ in range(MAX_REBUILDS):
+            brought = self.rdd().map(_content_of).collect()
+            missing = [handle.partition for handle, contents in brought if contents is None]
+            if missing:
+                self.restore(missing)
+                continue
+            self.confirm({handle.partition: Sighting(handle.digest, handle.homes) for handle, _ in brought})
+            return [
+                [block_of(f, arrays_in(content, f)) for f, content in zip(handle.blocks, contents or [], strict=True)]
+                for handle, contents in sorted(brought, key=lambda pair: pair[0].partition)
+            ]
+        raise FilesVanishError
+
     def restore(self, partitions: Iterable[int]) -> None:
         """Build lost partitions again, now, and check that they have the rows that they had."""
         self.rebuild(partitions)
@@ -329,6 +345,15 @@ def _dense_statistics(handle: Handle) -> Statistics:
 
 def _record_bytes(record: object) -> bytes:
     return bytes(record if isinstance(record, (bytes, bytearray)) else record[0])  # type: ignore[index]
+
+
+def _content_of(handle: Handle) -> tuple[Handle, list[bytes] | None]:
+    """The block files themselves; None if some are gone."""
+    try:
+        open_handle(handle)
+        return handle, [Path(block.path).read_bytes() for block in handle.blocks]
+    except (MissingBlocksError, FileNotFoundError):
+        return handle, None
 
 
 def _handle_of(record: object) -> list[Handle]:

@@ -152,6 +152,8 @@ class BatchReader:
             )
         if self.features <= 2**31:
             indices = indices.astype(np.int32)
+        # one type whatever other rows of the batch are like: a row's digest is of its values as they are held
+        values = values.astype(np.float64, copy=False)
         if _first_disordered(indptr, indices, self.features) >= 0:
             indptr, indices, values = _merged(indptr, indices, values)
         return SparseRows(indptr, indices, values, self.features, labels, weights)
@@ -252,7 +254,7 @@ def _merged(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tupl
     """Rows with increasing indices: values of the same index add up."""
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     order = np.lexsort((indices, rows))
-    rows, indices, values = rows[order], indices[order], values[order].astype(np.float64)
+    rows, indices, values = rows[order], indices[order], values[order]
     first = np.ones(len(rows), bool)
     first[1:] = (indices[1:] != indices[:-1]) | (rows[1:] != rows[:-1])
     starts = np.flatnonzero(first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,27 +32,36 @@ class Routed:
     blocks: Sequence[Block]
 
 
-_open: dict[str, tuple[Handle, Routed]] = {}
+_open: dict[str, tuple[Handle, os.stat_result, Routed]] = {}
 
 
 def open_routed(handle: Handle) -> Routed:
     """The rows of ``handle``; a routing table that is not there is made, from the blocks, and left beside them."""
     blocks = open_handle(handle)
-    key = f"{handle.dataset}/{handle.partition}"
+    key, path = f"{handle.dataset}/{handle.partition}", Path(handle.blocks[0].path).parent / NAME
     known = _open.get(key)
-    if known is not None and known[0] == handle:
-        return known[1]
-    for stale, (other, _) in list(_open.items()):
+    # a table that is mapped here may be gone from disk, where other processes look for it
+    if known is not None and known[0] == handle and _is_there(path, known[1]):
+        return known[2]
+    for stale, (other, *_) in list(_open.items()):
         if not Path(other.blocks[0].path).exists():
             _open.pop(stale, None)
-    path = Path(handle.blocks[0].path).parent / NAME
     try:
         table = open_described(path)
     except FileNotFoundError:
         table = write_table(path, handle.features, blocks)
     routed = routed_by(table, blocks)
-    _open[key] = (handle, routed)
+    with contextlib.suppress(FileNotFoundError):
+        _open[key] = (handle, os.stat(path), routed)
     return routed
+
+
+def _is_there(path: Path, as_before: os.stat_result) -> bool:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return False
+    return (now.st_ino, now.st_size) == (as_before.st_ino, as_before.st_size)
 
 
 def write_table(path: Path, features: int, blocks: Sequence[Block]) -> dict[str, np.ndarray]:
@@ -100,7 +111,7 @@ def localised(parts: Sequence[np.ndarray], features: int) -> tuple[np.ndarray, l
     first[1:] = ordered[1:] != ordered[:-1]
     local = np.empty(total, np.int32)
     local[order] = np.cumsum(first) - 1
-    return ordered[first], np.split(local, np.cumsum([len(part) for part in parts[:-1]]))
+    return ordered[first], np.split(local, np.cumsum([len(part) for part in parts]))[:-1]
 
 
 def _indices(block: SparseBlock) -> np.ndarray:

@@ -70,9 +70,15 @@ def open_arrays(file: FileSpec) -> dict[str, np.ndarray]:
             raise FileNotFoundError(errno.ENOENT, "block file was cut short", file.path)
         populate = getattr(mmap, "MAP_POPULATE", 0)
         flags = mmap.MAP_SHARED | populate
-        mapped = mmap.mmap(stream.fileno(), file.size, flags=flags, prot=mmap.PROT_READ)
+        # nothing is not mapped: statistics of rows in which no feature occurs
+        mapped = mmap.mmap(stream.fileno(), file.size, flags=flags, prot=mmap.PROT_READ) if file.size else b""
+    return arrays_in(mapped, file)
+
+
+def arrays_in(content: Any, file: FileSpec) -> dict[str, np.ndarray]:
+    """The arrays in ``content``, which is all of a file."""
     return {
-        name: np.frombuffer(mapped, spec.dtype, count=int(np.prod(spec.shape)), offset=spec.offset).reshape(spec.shape)
+        name: np.frombuffer(content, spec.dtype, count=int(np.prod(spec.shape)), offset=spec.offset).reshape(spec.shape)
         for name, spec in file.arrays.items()
     }
 
@@ -105,7 +111,11 @@ def open_described(path: Path | str) -> dict[str, np.ndarray]:
 
 
 def open_block(file: FileSpec) -> Block:
-    arrays = open_arrays(file)
+    return block_of(file, open_arrays(file))
+
+
+def block_of(file: FileSpec, arrays: dict[str, Any]) -> Block:
+    """A block of the arrays of its file."""
     if "indptr" in arrays:
         return SparseBlock(features=file.features, **arrays)
     return DenseBlock(features=file.features, **arrays)

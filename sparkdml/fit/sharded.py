@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparkdml.algorithms.sharded import Sharded
+from sparkdml.algorithms.starts import Start
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.watch import Callback, calling, together
 from sparkdml.placement import Choice, OnRound, Partitioned, TrainedShards
@@ -36,7 +37,7 @@ class ShardedRun:
         start: np.ndarray,
         given: Prepared,
         solver: str,
-        initial: np.ndarray | None = None,
+        initial: Start | None = None,
         finish: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> tuple[TrainedShards, FitReport]:
         """The model in shards, and the report; arguments are those of :meth:`~sparkdml.placement.Partitioned.train`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from sparkdml.core import Turn, Update, add_updates
 from sparkdml.data.block import Block
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, Exchanged, Placement
+from sparkdml.placement.cost import FETCH_BYTES
 from sparkdml.problem import Problem
 from sparkdml.resources.slots import task_slots
 from sparkdml.resources.threads import pool
@@ -28,8 +30,8 @@ class Local(Placement):
     """Every round runs in threads of the driver, over the block files that Spark's tasks wrote.
 
     The choice in Spark's local mode, where driver and executor are one machine (and one JVM): a round costs its
-    arithmetic, without the 40 ms of a Spark job. There are as many threads as Spark has slots. Elsewhere the files are
-    out of the driver's reach, and this placement refuses.
+    arithmetic, without the 40 ms of a Spark job. There are as many threads as Spark has slots. On a cluster blocks of
+    up to :data:`~sparkdml.placement.cost.FETCH_BYTES` together are brought to the driver first; more are refused.
     """
 
     name = "local"
@@ -38,20 +40,23 @@ class Local(Placement):
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
         dataset.check_open()
+        threads, brought = task_slots(dataset.context), None
         if any(handle.host != socket.gethostname() for handle in dataset.handles):
-            hosts = sorted({handle.host for handle in dataset.handles})
-            raise ValueError(
-                f"placement='local' computes in the driver, but blocks are on {', '.join(hosts)}; use "
-                "placement='broadcast' (or 'auto') on a cluster"
-            )
-        threads = task_slots(dataset.context)
+            if dataset.stored_bytes > FETCH_BYTES:
+                hosts = sorted({handle.host for handle in dataset.handles})
+                raise ValueError(
+                    f"placement='local' computes in the driver, but {dataset.stored_bytes} bytes of blocks are on "
+                    f"{', '.join(hosts)}, and no more than {FETCH_BYTES} are brought from there; use "
+                    "placement='broadcast' (or 'auto') on a cluster"
+                )
+            threads, brought = min(threads, os.cpu_count() or 1), dataset.bring_here()
         memories: dict[int, Any] = {}
         handles = dataset.handles
 
         def ask(coef: np.ndarray, clock: int) -> Exchanged:
             # every round looks for its files anew, so that lost ones are found and built again
             nonlocal handles
-            opened = dataset.open_here()
+            opened = dataset.open_here() if brought is None else brought
             if dataset.handles != handles:  # built again, with rows perhaps in another order
                 handles = dataset.handles
                 memories.clear()

@@ -13,11 +13,12 @@ from sparkdml.regression.generalized_linear_regression import (
     GeneralizedLinearRegressionModel,
 )
 from sparkdml.regression.linear_regression import LinearRegression, LinearRegressionModel
-from sparkdml.wide import DistributedLinearRegressionModel
+from sparkdml.wide import DistributedFMRegressionModel, DistributedLinearRegressionModel
 
 __all__ = [
     "FMRegressionModel",
     "FMRegressor",
+    "DistributedFMRegressionModel",
     "DistributedLinearRegressionModel",
     "GeneralizedLinearRegression",
     "GeneralizedLinearRegressionModel",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pyspark import keyword_only
@@ -10,10 +11,12 @@ from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
 from sparkdml.estimator import spark_params
-from sparkdml.factorization import FactorizationEstimator
+from sparkdml.factorization import FactorizationEstimator, Machine
 from sparkdml.fit.prepared import Prepared
 from sparkdml.losses import Squared
 from sparkdml.model import TrainedModel
+from sparkdml.report.fit_report import FitReport
+from sparkdml.wide import DistributedFMRegressionModel
 
 
 class FMRegressionModel(TrainedModel, spark.FMRegressionModel):
@@ -83,8 +86,13 @@ class FMRegressor(FactorizationEstimator, spark._FactorizationMachinesParams, sp
         self._set(**kwargs)
         return self
 
-    def _train(self, given: Prepared) -> FMRegressionModel:
-        # Spark's error has no factor 1/2
-        machine, report = self._machine(given, Squared(2.0))
+    def _train(self, given: Prepared) -> Any:
+        loss = Squared(2.0)  # Spark's error has no factor 1/2
+        chosen = self._choose(given.dataset, 1 + self.getFactorSize())
+        if chosen.partitioned:
+            return self._sharded(chosen, given, loss, partial(self._model, given), DistributedFMRegressionModel)
+        return self._model(given, *self._machine(given, loss))
+
+    def _model(self, given: Prepared, machine: Machine, report: FitReport) -> FMRegressionModel:
         java_model = persist.fm_regression_model(self.uid, machine.intercept, machine.linear, machine.factors)
         return self._finished(FMRegressionModel(java_model), report, given, None)

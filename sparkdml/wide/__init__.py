@@ -1,5 +1,6 @@
 """Models too wide for one machine: their coefficients stay in shards, and rows travel to them."""
 
+from sparkdml.wide.factorization_models import DistributedFMClassificationModel, DistributedFMRegressionModel
 from sparkdml.wide.linear_models import (
     DistributedLinearRegressionModel,
     DistributedLinearSVCModel,
@@ -8,6 +9,10 @@ from sparkdml.wide.linear_models import (
 from sparkdml.wide.model import DistributedModel
 
 __all__ = [
-    "DistributedLinearRegressionModel", "DistributedLinearSVCModel", "DistributedLogisticRegressionModel",
+    "DistributedFMClassificationModel",
+    "DistributedFMRegressionModel",
+    "DistributedLinearRegressionModel",
+    "DistributedLinearSVCModel",
+    "DistributedLogisticRegressionModel",
     "DistributedModel",
-]  # fmt: skip
+]

@@ -16,6 +16,7 @@ import numpy as np
 from pyspark import StorageLevel
 
 from sparkdml.algorithms.sharded import Lead, Sharded, add_sums
+from sparkdml.algorithms.starts import Start
 from sparkdml.core import Update, payload_bytes
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.data.ingest import Refusal
@@ -24,7 +25,7 @@ from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps, work
 from sparkdml.placement.partitioned.layout import Layout, Missing, ShardAnswer, Told, in_order, shard_bounds
 from sparkdml.placement.partitioned.mail import delivered, of_coefficients, of_gradients, of_statistics, site
-from sparkdml.placement.ship import Shipped, ship
+from sparkdml.placement.ship import Inline, Shipped, ship
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
@@ -96,18 +97,23 @@ class Partitioned:
         start: np.ndarray,
         on_round: OnRound | None = None,
         history: History | None = None,
-        initial: np.ndarray | None = None,
+        initial: Start | None = None,
         finish: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> TrainedShards:
         """Train from the tail ``start``: intercepts at the mean row, then the loss's own parameters.
 
-        ``initial``: coefficients for features as stored, (d, K), to begin with instead of 0.
+        ``initial``: coefficients for features as stored to begin with instead of 0; then the intercepts of
+        ``start``, too, are for features as stored.
         ``finish`` changes coefficients (n, K) of the answer, each row for itself.
         """
         with _Fit(algorithm, objective, dataset, start, history or History(), initial) as fit:
             fit.begin()
-            fit.run(on_round)
-            return fit.result(finish)
+            while True:
+                fit.run(on_round)
+                try:
+                    return fit.result(finish)
+                except LostError as lost:
+                    fit.recover(lost)
 
 
 class _Fit:
@@ -120,7 +126,7 @@ class _Fit:
         dataset: Dataset,
         start: np.ndarray,
         history: History,
-        initial: np.ndarray | None,
+        initial: Start | None,
     ) -> None:
         self._algorithm, self._objective, self._dataset = algorithm, objective, dataset
         self._start, self._history, self._initial = start, history, initial
@@ -130,7 +136,7 @@ class _Fit:
         self._stack = ExitStack()
         self._position: Position | None = None
         self._kept: tuple[Position, int] | None = None
-        self._recoveries = 0
+        self._recoveries = self._farthest = 0
 
     def __enter__(self) -> _Fit:
         return self
@@ -141,7 +147,18 @@ class _Fit:
     # ---- beginning
 
     def begin(self) -> None:
-        """Find workers' features, deal them to shards, and let these begin."""
+        """Find workers' features, deal them to shards, and let these begin, whatever files are lost meanwhile."""
+        for _ in range(MAX_REBUILDS):
+            try:
+                self._begin()
+                return
+            except LostError as lost:
+                self._stack.close()
+                self._id = uuid.uuid4().hex[:16]
+                self._dataset.rebuild({m.number for m in lost.missing if m.kind == "blocks"})
+        raise FilesVanishError
+
+    def _begin(self) -> None:
         self._stack.callback(self._remove_files)
         workers = self._ask_workers(work.locating(self._dataset.features), lambda answer: answer.seen)
         touched = np.sum([worker.touched for worker in workers], axis=0)
@@ -167,9 +184,12 @@ class _Fit:
             answers = self._ask_shards(steps.founding(shipped, initial), mail)
         self._layout = replace(layout, shards=tuple(answer.place for answer in answers))
         self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
-        tail, sums = self._algorithm.init(self._tail_problem, self._start)
-        lead = self._algorithm.begin(reduce(add_sums, [sums, *(answer.sums for answer in answers)]))
         shift = np.sum([answer.shift for answer in answers], axis=0)
+        start = np.array(self._start)
+        if self._initial is not None and self._objective.fit_intercept:
+            start[:outputs] += shift
+        tail, sums = self._algorithm.init(self._tail_problem, start)
+        lead = self._algorithm.begin(reduce(add_sums, [sums, *(answer.sums for answer in answers)]))
         self._position = Position(lead, tail, 0, 0, shift)
         self._kept = (self._position, len(self._history.rounds))
         self.coordinates = sum(answer.coordinates for answer in answers)
@@ -187,7 +207,7 @@ class _Fit:
             try:
                 self._round(on_round)
             except LostError as lost:
-                self._recover(lost)
+                self.recover(lost)
 
     def _round(self, on_round: OnRound | None) -> None:
         """Ask workers, and let shards step until they are to be asked again."""
@@ -215,6 +235,8 @@ class _Fit:
         self._history.rounds.append(done)
         if (clock + 1) % KEEP_EVERY == 0:
             self._kept = (here, clock + 1)
+            if clock + 1 > self._farthest:  # losses that let a fit get on are not counted for ever
+                self._farthest, self._recoveries = clock + 1, 0
         if on_round is not None:
             asked = on_round(done, here.lead)
             if asked is not None and here.lead.stop is None:
@@ -311,7 +333,7 @@ class _Fit:
 
     # ---- losses
 
-    def _recover(self, lost: LostError) -> None:
+    def recover(self, lost: LostError) -> None:
         """Go on from the latest state of all shards that is whole: this one, the one kept, or the start."""
         self._recoveries += 1
         if self._recoveries > MAX_REBUILDS:
@@ -347,11 +369,17 @@ class _Fit:
         assert self._position is not None
         here = self._position
         outputs = self._objective.loss.outputs
-        task = steps.chunking(self._shipped, here.generation, here.lead.answer, CHUNK_ROWS, finish)
+        shifting = steps.shifting(self._shipped, here.generation, here.lead.answer)
+        shifts = self._anchor.mapPartitions(shifting).collect()
+        missing = [answer for answer in shifts if isinstance(answer, Missing)]
+        if missing:
+            raise LostError(missing)
+        shift = np.sum(shifts, axis=0)
+        # chunks outlive the fit and what it ships: Spark serialises what they came from with all that uses them
+        layout = Inline(replace(self._layout, workers=()))
+        task = steps.chunking(layout, here.generation, here.lead.answer, CHUNK_ROWS, finish)
         chunks = self._anchor.mapPartitions(task).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            checked = steps.shifting(self._shipped, here.generation, here.lead.answer)
-            shift = np.sum(self._anchor.mapPartitions(checked).collect(), axis=0)
             chunks.count()
         except BaseException:
             chunks.unpersist()
@@ -370,7 +398,7 @@ class _Fit:
                 remove_home(home_of(root, fit))
 
         try:
-            if hasattr(self, "_layout") and self._is_here(self._layout):
+            if hasattr(self, "_layout") and self._layout.fit == fit and self._is_here(self._layout):
                 for home in {str(shard.directory).rsplit("/", 1)[0] for shard in self._layout.shards}:
                     assert f"/{DATASET_PREFIX}" in home
                     remove_home(home)

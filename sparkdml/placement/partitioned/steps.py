@@ -31,7 +31,7 @@ _problems: dict[str, Problem] = {}
 def founding(layout: Shipped, initial: Shipped) -> Task:
     """Find which features of a shard occur, and their deviations; begin, as generation 0.
 
-    ``initial`` has coefficients (d, K) to begin with, or None.
+    ``initial`` has a :class:`~sparkdml.algorithms.starts.Start`, or None.
     """
 
     def found(number: int, mail: Mail) -> ShardAnswer | Missing | Refusal:
@@ -58,7 +58,7 @@ def founding(layout: Shipped, initial: Shipped) -> Task:
         problem = _problem(there, place)
         start = np.zeros(problem.size)
         if initial.value is not None:
-            problem.split(start)[0][:] = initial.value[seen + low] * problem.scaling.std
+            problem.split(start)[0][:] = initial.value.of(seen + low) * problem.scaling.std
         state, sums = there.algorithm.init(problem, start)
         return _leave(place, problem, state, 0, sums, published=True)
 
@@ -121,9 +121,12 @@ def checking(layout: Shipped, generation: int, published: int) -> Task:
     """Whether all of a generation is still there."""
 
     def check(number: int, mail: Mail) -> Missing | None:
-        files = ShardFiles(layout.value.shards[number].directory)
+        there: Layout = layout.value
+        files = ShardFiles(there.shards[number].directory)
         try:
             files.statics()
+            for worker in there.workers:
+                files.places(worker.number)
             files.load(generation)
             files.published(published)
         except FileNotFoundError as error:
@@ -136,10 +139,13 @@ def checking(layout: Shipped, generation: int, published: int) -> Task:
 def shifting(layout: Shipped, generation: int, answer: str) -> Task:
     """The answer's ``mean' coefficients``, (K,)."""
 
-    def shift(number: int, mail: Mail) -> np.ndarray:
+    def shift(number: int, mail: Mail) -> np.ndarray | Missing:
         there: Layout = layout.value
-        problem = _problem(there, there.shards[number])
-        state = ShardFiles(there.shards[number].directory).load(generation)
+        try:
+            problem = _problem(there, there.shards[number])
+            state = ShardFiles(there.shards[number].directory).load(generation)
+        except FileNotFoundError as error:
+            return Missing("shard", number, str(error))
         return as_stored(problem, getattr(state, answer))[1]
 
     return _over_shards(shift)
