@@ -31,10 +31,10 @@ NAN = float("nan")
 def pairs_batch(rows, labels=None, weights=None, element=None) -> pa.RecordBatch:
     """Rows ``(indices, values)`` as Spark hands them on: indices are cast to long."""
     fields = {
-        "indices": pa.array([None if row[0] is None else list(row[0]) for row in rows], pa.list_(pa.int64())),
-        "values": pa.array([None if row[1] is None else list(row[1]) for row in rows], pa.list_(element or pa.float64())),
+        "indices": pa.array([None if at is None else list(at) for at, _ in rows], pa.list_(pa.int64())),
+        "values": pa.array([None if x is None else list(x) for _, x in rows], pa.list_(element or pa.float64())),
         "label": pa.array([0.0] * len(rows) if labels is None else labels, pa.float64()),
-    }  # fmt: skip
+    }
     if weights is not None:
         fields["weight"] = pa.array(weights, pa.float64())
     return pa.RecordBatch.from_pydict(fields)
@@ -307,9 +307,7 @@ def test_moments_of_ingested_partitions_together_are_those_of_all_rows(ingested)
     X, y, weights = table()
     X[:20, 6] = 0.0
     halves = [slice(0, 20), slice(20, 40)]
-    found = [
-        read_statistics(ingested(as_rows(X[h]), y[h], weights[h], partition=n)) for n, h in enumerate(halves)
-    ]
+    found = [read_statistics(ingested(as_rows(X[h]), y[h], weights[h], partition=n)) for n, h in enumerate(halves)]
     mean, m2 = merged_moments(
         [(f.mean, f.m2) for f in found], [f.columns for f in found], [f.weight_sum for f in found], SIZE
     )
