@@ -132,11 +132,13 @@ class LinearEstimator(BlockEstimator):
         given: Prepared,
         lasso: bool = False,
         unit: float = 1.0,
+        told: float = 1.0,
         finish: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> tuple[TrainedShards, FitReport]:
         """Train by shards.
 
-        ``lasso`` asks for OWL-QN where no L1 penalty does; coefficients are about as large as ``unit``.
+        ``lasso`` asks for OWL-QN where no L1 penalty does; coefficients are about as large as ``unit``. ``told`` times
+        the objective's coefficients are users'.
         """
         algorithm: Sharded
         if self._cooperates:
@@ -147,10 +149,12 @@ class LinearEstimator(BlockEstimator):
             name = "vector-free owl-qn" if lasso else "vector-free l-bfgs"
             algorithm = VectorFree(self.getOrDefault("maxIter"), self.getOrDefault("tol"), lasso)
         run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
-        return run.fit(algorithm, objective, start, given, name, self._initial_coefficients(given, objective), finish)
+        return run.fit(
+            algorithm, objective, start, given, name, self._initial_coefficients(given, objective, told), finish
+        )
 
-    def _initial_coefficients(self, given: Prepared, objective: Objective) -> Start | None:
-        """Those of the initial model."""
+    def _initial_coefficients(self, given: Prepared, objective: Objective, told: float) -> Start | None:
+        """Those of the initial model, over ``told``."""
         model = self._initial_model
         if model is None:
             return None
@@ -163,14 +167,14 @@ class LinearEstimator(BlockEstimator):
                 f"the initial model has coefficients of shape {coefficients.shape}, but the data need {wanted}; give a "
                 "model of such data"
             )
-        return Whole(coefficients)
+        return Whole(coefficients / told)
 
-    def _tail_start(self, objective: Objective, intercept: float) -> np.ndarray:
-        """The tail that a fit of one output begins with: ``intercept``, or the initial model's, at the mean row."""
+    def _tail_start(self, objective: Objective, intercept: float, told: float = 1.0) -> np.ndarray:
+        """The tail that a fit of one output begins with: ``intercept``, or the initial model's over ``told``."""
         start = np.zeros(objective.tail().size)
         if objective.fit_intercept:
             model = self._initial_model
-            start[0] = intercept if model is None else model.intercept
+            start[0] = intercept if model is None else model.intercept / told
         return start
 
     def _distributed(self, model: DistributedModel, report: FitReport) -> Any:

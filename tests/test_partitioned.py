@@ -292,12 +292,7 @@ def test_no_iterations_leave_the_start(blocks) -> None:
     assert_same(LinearRegression(maxIter=0, solver="l-bfgs"), blocks(0), atol=1e-12)
 
 
-HUBER = pytest.mark.xfail(strict=True, reason="a partitioned huber fit does not divide its initial model by the unit")
-ONE_CLASS = pytest.mark.xfail(strict=True, reason="a partitioned fit starts at the infinite intercept")
-CONSTANT = pytest.mark.xfail(strict=True, reason="a partitioned fit takes a penalty where the label is constant")
-
-
-@pytest.mark.parametrize("name", ["logistic", "softmax", "squared", pytest.param("huber", marks=HUBER), "svc"])
+@pytest.mark.parametrize("name", ["logistic", "softmax", "squared", "huber", "svc"])
 def test_an_initial_model_is_where_the_fit_starts(blocks, name: str) -> None:
     classes, estimator = FITS[name] if name in FITS else (2, LinearSVC(regParam=0.1, tol=1e-6))
     data = blocks(classes)
@@ -316,7 +311,6 @@ def test_an_initial_model_may_be_in_shards(blocks) -> None:
             np.testing.assert_allclose(learned(found), learned(start), rtol=0.0, atol=1e-12)
 
 
-@ONE_CLASS
 def test_an_initial_model_of_one_class_does_no_harm(blocks, make_frame) -> None:
     X, _ = rows()
     start = LogisticRegression().fit(make_frame(X, np.ones(60)))
@@ -370,7 +364,6 @@ def test_a_constant_label(make_frame) -> None:
         np.testing.assert_allclose(model.coefficients.toArray(), best, atol=1e-6)
 
 
-@CONSTANT
 def test_a_constant_label_without_intercept_takes_no_penalty_here_either(make_frame) -> None:
     X, _ = rows()
     data = make_frame(X, np.full(60, 3.0), kind="sparse")

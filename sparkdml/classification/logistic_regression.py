@@ -218,7 +218,9 @@ class LogisticRegression(
         objective = self._objective(dataset.totals, loss, **self._coordinates(dataset.has_sparse_blocks))
         start = starting_point(objective.tail(), histogram)
         if self._initial_model is not None and objective.fit_intercept:
-            start = np.array(self._initial_model.interceptVector.toArray())
+            given_intercepts = np.array(self._initial_model.interceptVector.toArray())
+            if np.isfinite(given_intercepts).all():
+                start = given_intercepts
         free = multinomial and self.getRegParam() == 0.0
         trained, report = self._run_sharded(chosen, objective, start, given, finish=centred_classes if free else None)
         intercepts = trained.intercepts

@@ -95,7 +95,7 @@ def seconds(work: Work) -> dict[str, float]:
 
 def memory_bytes(setting: str) -> float:
     """``spark.driver.memory`` in bytes: ``1g``, ``512m``, or a number of MiB."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgtp]?)b?\s*", setting.lower())
+    found = re.fullmatch(r"\s*(\d+)\s*(b|[kmgtp]?b?)\s*", setting.lower())
     if found is None:
         return float(2**30)
-    return float(found[1]) * 1024.0 ** {"k": 1, "": 2, "m": 2, "g": 3, "t": 4, "p": 5}[found[2]]
+    return float(found[1]) * 1024.0 ** {"b": 0, "": 2, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}[found[2][:1]]

@@ -141,15 +141,16 @@ class LinearRegression(
         chosen = self._choose(given.dataset)
         if statistics.label_m2 == 0.0 and (self.getFitIntercept() or mean == 0.0):
             return self._constant_model(given, mean, chosen)
-        if chosen.partitioned:
-            return self._train_partitioned(chosen, given)
-        if self.getLoss() == "huber":
+        huber = self.getLoss() == "huber"
+        if huber and not chosen.partitioned:
             return self._train_huber(given)
-        if statistics.label_m2 == 0.0 and self.getRegParam() > 0.0:
+        if statistics.label_m2 == 0.0 and self.getRegParam() > 0.0 and not huber:
             raise ValueError(
                 f"every label is {mean:g}, so labels cannot be scaled, which a penalty (regParam="
                 f"{self.getRegParam()}) needs where fitIntercept is False; set fitIntercept=True or regParam=0.0"
             )
+        if chosen.partitioned:
+            return self._train_partitioned(chosen, given)
         if self._cooperates and self.getSolver() != "newton-cg":
             return self._train_together(given)
         if self._solves_normal_equations(given):
@@ -176,7 +177,7 @@ class LinearRegression(
         """As the methods below do it for models that are whole."""
         totals = given.dataset.totals
         label_std = totals.label_std or abs(totals.label_mean) or 1.0
-        unit, scale, intercept = 1.0, 1.0, totals.label_mean
+        unit, intercept = 1.0, totals.label_mean
         if self.getLoss() == "huber":
             unit, intercept = label_std, intercept / label_std
             loss: Loss = Huber(self.getEpsilon(), unit=unit)
@@ -187,18 +188,18 @@ class LinearRegression(
         else:
             loss = Squared(1.0 / label_std**2)
             objective = self._objective(totals, loss, scale=1.0 / label_std, unit=label_std)
-        start = self._tail_start(objective, intercept)
+        start = self._tail_start(objective, intercept, unit)
         if self.getLoss() == "huber":
-            start[-1] = math.log(getattr(self._initial_model, "scale", label_std) / unit)
+            scale = getattr(self._initial_model, "scale", label_std) / unit
+            start[-1] = math.log(scale) if scale > 0.0 else 0.0
 
         def finish(coefficients: np.ndarray) -> np.ndarray:
             return unit * coefficients
 
-        trained, report = self._run_sharded(chosen, objective, start, given, unit=label_std, finish=finish)
+        trained, report = self._run_sharded(chosen, objective, start, given, unit=label_std, told=unit, finish=finish)
         intercepts = unit * trained.intercepts
-        if self.getLoss() == "huber":
-            scale = unit * math.exp(trained.tail[-1])
-        model = DistributedLinearRegressionModel(trained.chunks, trained.bounds, intercepts)
+        scale = unit * math.exp(trained.tail[-1]) if self.getLoss() == "huber" else 1.0
+        model = DistributedLinearRegressionModel(trained.chunks, trained.bounds, intercepts, scale)
         if not chosen.fits_driver:
             return self._distributed(model, report)
         coefficients = model.coefficients.toArray()

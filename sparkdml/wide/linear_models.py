@@ -168,14 +168,33 @@ class DistributedLinearSVCModel(DistributedModel, spark._LinearSVCParams):
 
 
 class DistributedLinearRegressionModel(DistributedModel, HasLabelCol):
-    """Linear regression: the prediction is the margin."""
+    """Linear regression: the prediction is the margin.
+
+    ``scale`` : by which the Huber loss divided residuals; 1 for squared errors.
+    """
 
     __module__ = "sparkdml.regression"
+
+    def __init__(
+        self,
+        chunks: RDD[Chunk] | None = None,
+        bounds: Sequence[int] | np.ndarray = (0, 0),
+        intercepts: Sequence[float] | np.ndarray = (0.0,),
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__(chunks, bounds, intercepts)
+        self.scale = scale
 
     def _answer(self, columns: bool = True) -> tuple[Answer, list[T.StructField]]:
         name = self.getPredictionCol()
         return Margin(), [T.StructField(name, T.DoubleType(), False, {"ml_attr": {}})] if name else []
 
+    def _described(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+    def _restore(self, about: dict[str, Any]) -> None:
+        self.scale = about["scale"]
+
     def _spark_model(self, coefficients: np.ndarray) -> Any:
-        java_model = persist.linear_regression_model(self.uid, coefficients[:, 0], self.intercept, 1.0)
+        java_model = persist.linear_regression_model(self.uid, coefficients[:, 0], self.intercept, self.scale)
         return spark_regression.LinearRegressionModel(java_model)
