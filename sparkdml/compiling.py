@@ -13,11 +13,17 @@ from sparkdml.cooperation import SOLVERS, STEPS, VARIANCE_REDUCED, Plan
 from sparkdml.core import Turn
 from sparkdml.daemon import two_rows, warm
 from sparkdml.data.block import Block, SparseBlock
+from sparkdml.data.moments import RowTotals
+from sparkdml.data.routing import localised
 from sparkdml.losses import Hinge, Logistic, Loss, Softmax, Squared
 from sparkdml.optim.factorization import Factorized, loss_and_gradient
+from sparkdml.optim.hashed_random import hashed_gaussians
 from sparkdml.optim.java_random import java_gaussians
 from sparkdml.penalties import ElasticNet
+from sparkdml.placement.partitioned.files import added
 from sparkdml.problem import Problem, Scaling
+from sparkdml.wide.requests import split
+from sparkdml.wide.rows import SparseBatch
 
 _LIMITS = Limits(2, 0.0)
 
@@ -35,6 +41,7 @@ def compile_all() -> None:
     start = java_gaussians(0, 3)
     for block, loss in product(two_rows(), (Logistic(), Squared())):
         loss_and_gradient(Factorized(loss, 1), start, [(block, 0, block.rows)])
+    _compile_wide()
     array = np.linspace(-1.0, 1.0, 64).reshape(16, 4)
     for spelling, found in CODECS.items():
         number = ":1" if found.number is int else ":0.1" if found.number is float else ""
@@ -42,6 +49,22 @@ def compile_all() -> None:
         packet, memory = coder.encode(array, None)
         coder.decode(packet)
         coder.encode(array, memory)
+
+
+def _compile_wide() -> None:
+    """What models in shards need, on arrays that cannot be written to, as those of mapped files cannot."""
+    labels = np.array([0.0, 1.0])
+    for indices_type, values_type in product((np.int32, np.int64), (np.float32, np.float64)):
+        indptr, indices, values = np.array([0, 1, 3]), np.array([4, 4, 70], indices_type), np.ones(3, values_type)
+        for array in (indptr, indices, values):
+            array.flags.writeable = False
+        localised([indices], 100)
+        RowTotals().add(indptr, indices, values, labels, np.ones(2))
+        list(split(SparseBatch(indptr, indices, values), np.array([0, 5, 100])))
+    places, sums = np.array([0, 2], np.int32), np.ones((2, 1))
+    places.flags.writeable = sums.flags.writeable = False
+    added(np.zeros((3, 1)), places, sums)
+    hashed_gaussians(0, places.astype(np.int64), 1)
 
 
 def _plan(solver: str, optimizer: str) -> Plan:

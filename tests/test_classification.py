@@ -304,7 +304,7 @@ def test_a_statistics_file_that_the_driver_cannot_read_is_read_by_the_workers(sp
         raise PermissionError("another user's file")
 
     expected = LogisticRegression().fit(frame_of(spark, some_rows())).coefficients
-    monkeypatch.setattr(module, "reduce", unreadable)
+    monkeypatch.setattr(module, "read_statistics", unreadable)
     assert LogisticRegression().fit(frame_of(spark, some_rows())).coefficients == expected
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 import uuid
@@ -19,12 +18,11 @@ from sparkdml.algorithms.sharded import Lead, Sharded, add_sums
 from sparkdml.algorithms.starts import Start
 from sparkdml.core import Update, payload_bytes
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
-from sparkdml.data.ingest import Refusal
-from sparkdml.data.store import DATASET_PREFIX, home_of, local_directories, remove_home
 from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps, work
-from sparkdml.placement.partitioned.layout import Layout, Missing, ShardAnswer, Told, in_order, shard_bounds
-from sparkdml.placement.partitioned.mail import delivered, of_coefficients, of_gradients, of_statistics, site
+from sparkdml.placement.partitioned.jobs import LostError, ask_shards, ask_workers, remove_files, size_of
+from sparkdml.placement.partitioned.layout import Layout, Missing, Place, Told, in_order, shard_bounds
+from sparkdml.placement.partitioned.mail import of_coefficients, of_gradients, of_statistics, site
 from sparkdml.placement.ship import Inline, Shipped, ship
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.history import History, Round
@@ -39,14 +37,6 @@ logger = logging.getLogger(__name__)
 KEEP_EVERY = 10
 #: Rows of one chunk of a finished model.
 CHUNK_ROWS = 2**18
-
-
-class LostError(Exception):
-    """Files that a step needs are gone."""
-
-    def __init__(self, missing: list[Missing]) -> None:
-        super().__init__(", ".join(f"{m.kind} {m.number} ({m.path})" for m in missing[:3]))
-        self.missing = missing
 
 
 @dataclass(frozen=True)
@@ -159,8 +149,9 @@ class _Fit:
         raise FilesVanishError
 
     def _begin(self) -> None:
-        self._stack.callback(self._remove_files)
-        workers = self._ask_workers(work.locating(self._dataset.features), lambda answer: answer.seen)
+        fit, shards = self._id, list[Place]()
+        self._stack.callback(lambda: remove_files(self._dataset, fit, shards))
+        workers = ask_workers(self._dataset, work.locating(self._dataset.features))
         touched = np.sum([worker.touched for worker in workers], axis=0)
         outputs = self._objective.loss.outputs
         bounds = shard_bounds(touched, self._dataset.features, outputs, task_slots(self._sc))
@@ -179,11 +170,12 @@ class _Fit:
             self._anchor.persist(StorageLevel.MEMORY_AND_DISK)
             self._stack.callback(self._anchor.unpersist)
         given = 0 if self._initial is None else self._initial.nbytes
-        with ship(self._sc, layout, _size_of(layout)) as shipped, ship(self._sc, self._initial, given) as initial:
+        with ship(self._sc, layout, size_of(layout)) as shipped, ship(self._sc, self._initial, given) as initial:
             mail = self._dataset.rdd().mapPartitions(of_statistics(shipped)) if not self._is_here(layout) else None
-            answers = self._ask_shards(steps.founding(shipped, initial), mail)
-        self._layout = replace(layout, shards=tuple(answer.place for answer in answers))
-        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
+            answers = ask_shards(self._anchor, steps.founding(shipped, initial), mail)
+        shards.extend(answer.place for answer in answers)
+        self._layout = replace(layout, shards=tuple(shards))
+        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, size_of(self._layout)))
         shift = np.sum([answer.shift for answer in answers], axis=0)
         start = np.array(self._start)
         if self._initial is not None and self._objective.fit_intercept:
@@ -250,7 +242,7 @@ class _Fit:
             tail[:outputs] -= here.shift
         task = work.evaluating(self._shipped, here.published, tail, clock)
         mail = self._anchor.mapPartitions(of_coefficients(self._shipped, here.published)) if self._apart else None
-        answers = in_order(self._ask_workers(task, lambda answer: answer.seen, mail))
+        answers = in_order(ask_workers(self._dataset, task, mail))
         sums = np.sum([answer.tail for answer in answers], axis=0)
         losses = [answer.loss for answer in answers if answer.loss is not None]
         told = Told(
@@ -279,7 +271,7 @@ class _Fit:
             mail = None
             if told_there is not None and self._apart:
                 mail = self._dataset.rdd().mapPartitions(of_gradients(self._shipped, told_there))
-            answers = self._ask_shards(task, mail)
+            answers = ask_shards(self._anchor, task, mail)
         total: Update = {}
         if told is not None:
             total = {"gradient": tail_gradient} if told.loss is None else {"gradient": tail_gradient, "loss": told.loss}
@@ -299,37 +291,10 @@ class _Fit:
         with ship(self._sc, told, 200 * len(told.parcels)) as shipped:
             yield shipped
 
-    # ---- jobs
-
     @property
     def _apart(self) -> bool:
         """Whether some worker and some shard are on different hosts."""
         return len({place.host for place in (*self._layout.workers, *self._layout.shards)}) > 1
-
-    def _ask_workers(self, task: work.Task, seen: Callable[[Any], Any], mail: RDD | None = None) -> list[Any]:
-        """What every partition says, each counted once, whatever block files were lost meanwhile."""
-        for _ in range(MAX_REBUILDS):
-            answers = delivered(self._dataset.rdd(), task, mail).collect()
-            missing = [answer for answer in answers if isinstance(answer, Missing)]
-            blocks = [answer.number for answer in missing if answer.kind == "blocks"]
-            if blocks:
-                self._dataset.rebuild(blocks)
-                continue
-            if missing:
-                raise LostError(missing)
-            self._dataset.confirm({_number(answer): seen(answer) for answer in answers})
-            return answers
-        raise FilesVanishError
-
-    def _ask_shards(self, task: steps.Task, mail: RDD | None = None) -> list[ShardAnswer]:
-        answers = delivered(self._anchor, task, mail).collect()
-        missing = [answer for answer in answers if isinstance(answer, Missing)]
-        if missing:
-            raise LostError(missing)
-        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
-        if refusals:
-            raise refusals[0].to_error()
-        return in_order(answers)
 
     # ---- losses
 
@@ -354,9 +319,9 @@ class _Fit:
 
     def _find_workers(self) -> None:
         """Workers whose files were lost have others now, perhaps elsewhere."""
-        workers = self._ask_workers(work.locating(self._dataset.features), lambda answer: answer.seen)
+        workers = ask_workers(self._dataset, work.locating(self._dataset.features))
         self._layout = replace(self._layout, workers=tuple(sorted(workers, key=lambda worker: worker.number)))
-        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, _size_of(self._layout)))
+        self._shipped = self._stack.enter_context(ship(self._sc, self._layout, size_of(self._layout)))
 
     def _is_whole(self, position: Position) -> bool:
         check = steps.checking(self._shipped, position.generation, position.published)
@@ -387,34 +352,3 @@ class _Fit:
         tail = np.array(getattr(here.tail, here.lead.answer))
         intercepts = tail[:outputs] - shift if self._objective.fit_intercept else np.zeros(outputs)
         return TrainedShards(here.lead, self._history, self._layout.bounds, chunks, tail, intercepts)
-
-    def _remove_files(self) -> None:
-        if self._sc._jsc is None:
-            return  # stopped: Spark has removed its local directories
-        fit = self._id
-
-        def clean(_: object) -> None:
-            for root in local_directories():
-                remove_home(home_of(root, fit))
-
-        try:
-            if hasattr(self, "_layout") and self._layout.fit == fit and self._is_here(self._layout):
-                for home in {str(shard.directory).rsplit("/", 1)[0] for shard in self._layout.shards}:
-                    assert f"/{DATASET_PREFIX}" in home
-                    remove_home(home)
-            else:
-                slots = task_slots(self._sc)
-                self._sc.parallelize(range(slots), slots).foreach(clean)
-            with contextlib.suppress(ValueError):  # closed meanwhile
-                self._dataset.rdd().mapPartitions(work.forgetting(fit)).foreach(lambda _: None)
-        except Exception as error:
-            logger.warning("files of shards stay until the application ends: %s", error)
-
-
-def _number(answer: Any) -> int:
-    return int(answer.place.number if hasattr(answer, "place") else answer.number)
-
-
-def _size_of(layout: Layout) -> int:
-    """About the bytes of a layout as it is sent."""
-    return 8 * len(layout.bounds) + (2200 + 40 * 10) * len(layout.workers) + 200 * len(layout.shards)

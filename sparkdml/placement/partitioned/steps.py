@@ -159,9 +159,15 @@ def chunking(
     def chunk(number: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         there: Layout = layout.value
         files = ShardFiles(there.shards[number].directory)
-        problem = _problem(there, there.shards[number])
-        coefficients, _ = as_stored(problem, getattr(files.load(generation), answer))
-        columns = files.statics()["columns"]
+        try:
+            problem = _problem(there, there.shards[number])
+            coefficients, _ = as_stored(problem, getattr(files.load(generation), answer))
+            columns = files.statics()["columns"]
+        except FileNotFoundError:
+            raise RuntimeError(
+                f"coefficients of shard {number} are gone, with the executor or the cache that held them; save a model "
+                "to keep it, or fit it again"
+            ) from None
         for low in range(0, len(columns), rows):
             part = coefficients[low : low + rows]
             if finish is not None:
