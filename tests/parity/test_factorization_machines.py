@@ -72,7 +72,7 @@ def data(make_frame):
 
 @every_estimator
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("iterations", [1, 5, 30])
+@pytest.mark.parametrize("iterations", [30])
 @pytest.mark.parametrize(
     "terms", [{}, {"fitIntercept": False}, {"fitLinear": False}], ids=["all", "no-intercept", "no-linear"]
 )
