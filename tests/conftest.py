@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
+#: What the JVM leaves if native code ends it.
+CRASH_LOG = Path(tempfile.gettempdir()) / f"sparkdml-tests-{os.getpid()}-jvm.log"
 
 # On a busy machine, BLAS threads of an oracle that wait for one another take minutes for seconds of work.
 threadpool_limits(1)
@@ -30,6 +33,21 @@ settings.load_profile("sparkdml")
 def local_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's executors keep their scratch files, block files among them."""
     return tmp_path_factory.mktemp("spark-local")
+
+
+def jvm_exit_code() -> int | None:
+    """With what code the JVM of the session has ended; None while it runs, or never ran."""
+    spark_context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(spark_context, "_gateway", None), "proc", None)
+    return None if process is None else process.poll()
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Without the JVM all further tests would fail, each without the cause: end here, and tell how it went."""
+    code = jvm_exit_code()
+    if code is not None:
+        crash = CRASH_LOG.read_text()[:4000] if CRASH_LOG.exists() else "and left no crash report"
+        pytest.exit(f"after {nodeid} the JVM of the session had ended with code {code} {crash}", 3)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +67,12 @@ def spark(local_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             .config("spark.driver.memory", "2g")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "4")
+            # a suite has ten thousands of jobs, and nobody looks at the past ones
+            .config("spark.ui.retainedJobs", "50")
+            .config("spark.ui.retainedStages", "50")
+            .config("spark.ui.retainedTasks", "500")
+            .config("spark.sql.ui.retainedExecutions", "20")
+            .config("spark.driver.extraJavaOptions", f"-XX:ErrorFile={CRASH_LOG}")
             .config("spark.local.dir", str(local_dir))
             .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
             .getOrCreate()
@@ -59,7 +83,8 @@ def spark(local_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             left = stored_datasets(local_dir)
             assert not left, f"block files outlived their data sets: {left}"
         finally:
-            session.stop()
+            if jvm_exit_code() is None:
+                session.stop()
 
 
 def stored_datasets(local_dir: Path) -> list[Path]:
