@@ -29,7 +29,8 @@ FLAT = 1e-12
 class ShardState:
     """A shard's part of the vectors. ``gradient`` is of the smooth part, at ``best``; ``trial`` the same at ``coef``.
 
-    ``steps`` and ``changes`` are the corrections, ``slope`` the (pseudo-)gradient at ``best`` that directions descend.
+    ``steps`` and ``changes`` are the corrections, in coordinates in which the preconditioner is the identity; ``slope``
+    is the (pseudo-)gradient at ``best`` that directions descend.
     """
 
     coef: np.ndarray
@@ -121,34 +122,43 @@ class VectorFree(Sharded):
         return pseudo_gradient(coef, gradient, l1_strengths(problem)) if self.lasso else gradient
 
     def _gram(self, problem: Problem, state: ShardState, trial: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Inner products as they will be if ``coef`` becomes ``best``: the newest correction is the last."""
-        steps, changes = state.steps, state.changes
-        fresh = state.gradient is not None
-        count = len(steps) + fresh
-        gram = np.zeros((2 * count + 1, 2 * count + 1))
+        """Rows of the inner products as they will be if ``coef`` becomes ``best``: the newest correction is the last.
+
+        All rows where an orthant leaves coordinates out, since these change; else those of vectors that are new.
+        """
         root = np.sqrt(problem.curvature())
         free = None
         if self.lasso:
             bent = l1_strengths(problem) > 0.0
             free = ~bent | (state.coef != 0.0) | (slope != 0.0)
-        stripe = np.empty((2 * count + 1, STRIPE))
+        fresh = state.gradient is not None
+        count = len(state.steps) + fresh
+        newest = [count - 1, 2 * count - 1, 2 * count] if fresh else [2 * count]
+        known = {n: vector for n, vector in enumerate(state.steps)}
+        known |= {count + n: vector for n, vector in enumerate(state.changes)}
+        gram = np.zeros((2 * count + 1, 2 * count + 1))
+        new = np.empty((len(newest), STRIPE))
         for low in range(0, len(trial), STRIPE):
             here = slice(low, min(low + STRIPE, len(trial)))
-            part = stripe[:, : here.stop - low]
-            for n, vector in enumerate(steps):
-                part[n] = vector[here]
-            for n, vector in enumerate(changes):
-                part[count + n] = vector[here]
-            if fresh:
-                assert state.gradient is not None
-                np.subtract(state.coef[here], state.best[here], out=part[count - 1])
-                np.subtract(trial[here], state.gradient[here], out=part[2 * count - 1])
-            part[-1] = slope[here]
-            part[:count] *= root[here]
-            part[count:] /= root[here]
+            part = new[:, : here.stop - low]
+            if state.gradient is not None:
+                np.subtract(state.coef[here], state.best[here], out=part[0])
+                part[0] *= root[here]
+                np.subtract(trial[here], state.gradient[here], out=part[1])
+                part[1] /= root[here]
+            np.divide(slope[here], root[here], out=part[-1])
             if free is not None:
                 part *= free[here]
-            gram += part @ part.T
+                old = np.stack([vector[here] * free[here] for vector in known.values()]) if known else part[:0]
+                gram[np.ix_(list(known), list(known))] += old @ old.T
+                gram[np.ix_(newest, list(known))] += part @ old.T
+            else:
+                for n, vector in known.items():
+                    gram[newest, n] += part @ vector[here]
+            gram[np.ix_(newest, newest)] += part @ part.T
+        if free is None:
+            return gram[newest]
+        gram[np.ix_(list(known), newest)] = gram[np.ix_(newest, list(known))].T
         return gram
 
     def _move(self, problem: Problem, state: ShardState, order: dict[str, Any]) -> tuple[ShardState, Update]:
@@ -172,7 +182,9 @@ class VectorFree(Sharded):
         assert state.trial is not None
         steps, changes = state.steps, state.changes
         if state.gradient is not None:
-            steps, changes = (*steps, state.coef - state.best), (*changes, state.trial - state.gradient)
+            root = np.sqrt(problem.curvature())
+            steps = (*steps, (state.coef - state.best) * root)
+            changes = (*changes, (state.trial - state.gradient) / root)
         return replace(
             state,
             best=state.coef,
@@ -183,22 +195,18 @@ class VectorFree(Sharded):
         )
 
     def _direction(self, problem: Problem, state: ShardState, weights: np.ndarray, near: float) -> np.ndarray:
-        """``-(sum_n w_n step_n + D^-1 (sum_n w_n change_n + w slope))``, D the diagonal of the preconditioner."""
+        """``-D^-1/2 (sum_n w_n step_n + w_{m+n} change_n + w_2m D^-1/2 slope)``, D the preconditioner's diagonal."""
         assert state.slope is not None
-        count = len(state.steps)
-        curvature = problem.curvature()
+        root = np.sqrt(problem.curvature())
         strengths = l1_strengths(problem) if self.lasso else None
-        direction = np.empty(len(curvature))
+        vectors = [(w, v) for w, v in zip(weights, (*state.steps, *state.changes), strict=False) if w]
+        direction = np.empty(len(root))
         for low in range(0, len(direction), STRIPE):
             here = slice(low, min(low + STRIPE, len(direction)))
-            part = weights[-1] * state.slope[here]
-            for n, vector in enumerate(state.changes):
-                if weights[count + n]:
-                    part += weights[count + n] * vector[here]
-            part /= curvature[here]
-            for n, vector in enumerate(state.steps):
-                if weights[n]:
-                    part += weights[n] * vector[here]
+            part = weights[-1] * state.slope[here] / root[here]
+            for weight, vector in vectors:
+                part += weight * vector[here]
+            part /= root[here]
             if strengths is not None:
                 bent = strengths[here] > 0.0
                 part[bent & (state.best[here] == 0.0) & (state.slope[here] == 0.0)] = 0.0
@@ -240,7 +248,7 @@ class VectorFree(Sharded):
 
     def _accept(self, lead: VectorFreeLead, value: float, norm: float, sums: Update) -> VectorFreeLead:
         """The point becomes the best one; the end, or a new direction from there."""
-        started, gram = math.isfinite(lead.objective), np.asarray(sums["gram"])
+        started, gram = math.isfinite(lead.objective), grown(lead.gram, np.asarray(sums["gram"]))
         count = len(gram) // 2
         keep = list(range(count))
         if lead.anew:
@@ -294,6 +302,24 @@ class VectorFree(Sharded):
         if len(lead.gram) > 1:
             return self._descend(replace(lead, gram=lead.gram[-1:, -1:]), None)
         return replace(lead, answer="best", stop=stalled(lead.gradient_norm))
+
+
+def grown(gram: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Inner products with those of the vectors that are new: of one more correction and the slope, or the slope alone.
+
+    ``rows`` may be all of them; then it is the answer.
+    """
+    size = rows.shape[1]
+    if len(rows) == size:
+        return rows
+    count = size // 2
+    newest = [count - 1, 2 * count - 1, 2 * count]
+    known = [n for n in range(size) if n not in newest]
+    whole = np.empty((size, size))
+    whole[np.ix_(known, known)] = gram[:-1, :-1]
+    whole[newest] = rows
+    whole[:, newest] = rows.T
+    return whole
 
 
 def two_loop(gram: np.ndarray) -> np.ndarray:

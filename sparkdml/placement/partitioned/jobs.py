@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.data.ingest import Refusal
 from sparkdml.data.store import home_of, local_directories, remove_home
 from sparkdml.placement.partitioned import steps, work
-from sparkdml.placement.partitioned.layout import Layout, Missing, Place, ShardAnswer, in_order
-from sparkdml.placement.partitioned.mail import delivered, site
+from sparkdml.placement.partitioned.layout import (
+    Kept,
+    Layout,
+    Missing,
+    Place,
+    ShardAnswer,
+    Told,
+    WorkerAnswer,
+    in_order,
+)
+from sparkdml.placement.partitioned.mail import delivered, of_coefficients, of_gradients, site
+from sparkdml.placement.ship import Shipped, ship
 from sparkdml.resources.slots import task_slots
 
 if TYPE_CHECKING:
@@ -30,6 +42,40 @@ class LostError(Exception):
         self.missing = missing
 
 
+def lost_among(answers: Sequence[Any]) -> list[Missing]:
+    return [answer for answer in answers if isinstance(answer, Missing)]
+
+
+class Jobs:
+    """What is asked of workers and shards in a round, each time by a Spark job."""
+
+    def __init__(self, dataset: Dataset, anchor: RDD, layout: Shipped, apart: bool) -> None:
+        self._dataset, self._anchor, self._layout, self._apart = dataset, anchor, layout, apart
+
+    def evaluate(self, published: int, tail: np.ndarray, clock: int) -> list[WorkerAnswer]:
+        """What all workers say of the published coefficients."""
+        task = work.evaluating(self._layout, published, tail, clock)
+        mail = self._anchor.mapPartitions(of_coefficients(self._layout, published)) if self._apart else None
+        return in_order(ask_workers(self._dataset, task, mail))
+
+    def step(self, order: dict[str, Any], generation: int, told: Told | None, kept: Kept) -> list[ShardAnswer]:
+        """A step of all shards."""
+        with self._shipped(told) as there:
+            task = steps.stepping(self._layout, order, generation, there, kept)
+            mail = None
+            if there is not None and self._apart:
+                mail = self._dataset.rdd().mapPartitions(of_gradients(self._layout, there))
+            return ask_shards(self._anchor, task, mail)
+
+    @contextlib.contextmanager
+    def _shipped(self, told: Told | None) -> Iterator[Shipped | None]:
+        if told is None:
+            yield None
+            return
+        with ship(self._dataset.context, told, 200 * len(told.parcels)) as shipped:
+            yield shipped
+
+
 def ask_workers(dataset: Dataset, task: work.Task, mail: RDD | None = None) -> list[Any]:
     """What every partition says, each counted once, whatever block files were lost meanwhile.
 
@@ -37,7 +83,7 @@ def ask_workers(dataset: Dataset, task: work.Task, mail: RDD | None = None) -> l
     """
     for _ in range(MAX_REBUILDS):
         answers = delivered(dataset.rdd(), task, mail).collect()
-        missing = [answer for answer in answers if isinstance(answer, Missing)]
+        missing = lost_among(answers)
         blocks = [answer.number for answer in missing if answer.kind == "blocks"]
         if blocks:
             dataset.rebuild(blocks)
@@ -52,7 +98,7 @@ def ask_workers(dataset: Dataset, task: work.Task, mail: RDD | None = None) -> l
 def ask_shards(anchor: RDD, task: steps.Task, mail: RDD | None = None) -> list[ShardAnswer]:
     """What every shard says. Raises LostError if files are gone."""
     answers = delivered(anchor, task, mail).collect()
-    missing = [answer for answer in answers if isinstance(answer, Missing)]
+    missing = lost_among(answers)
     if missing:
         raise LostError(missing)
     refusals = [answer for answer in answers if isinstance(answer, Refusal)]

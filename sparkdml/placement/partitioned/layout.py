@@ -18,6 +18,8 @@ from sparkdml.problem import Objective
 
 #: Ranges in which the features that occur are counted, to give shards about the same work.
 BUCKETS = 256
+#: The generations whose files stay: of states, and of what was published.
+Kept = tuple[tuple[int, ...], tuple[int, ...]]
 #: Coefficients of one shard, where they are so many that there are more shards than slots.
 SHARD_SIZE = 2**24
 
@@ -55,7 +57,7 @@ class WorkerAnswer:
     tail: np.ndarray
     loss: float | None
     tally: Tally
-    seen: Sighting
+    seen: Sighting | None
     pulled: int
 
 

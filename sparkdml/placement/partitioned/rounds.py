@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,10 +20,11 @@ from sparkdml.core import Update, payload_bytes
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps, work
-from sparkdml.placement.partitioned.jobs import LostError, ask_shards, ask_workers, remove_files, size_of
-from sparkdml.placement.partitioned.layout import Layout, Missing, Place, Told, in_order, shard_bounds
-from sparkdml.placement.partitioned.mail import of_coefficients, of_gradients, of_statistics, site
-from sparkdml.placement.ship import Inline, Shipped, ship
+from sparkdml.placement.partitioned.crew import Crew, CrewLostError
+from sparkdml.placement.partitioned.jobs import Jobs, LostError, ask_shards, ask_workers, remove_files, size_of
+from sparkdml.placement.partitioned.layout import Layout, Missing, Place, Told, shard_bounds
+from sparkdml.placement.partitioned.mail import of_statistics, site
+from sparkdml.placement.ship import Inline, ship
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
@@ -126,7 +127,7 @@ class _Fit:
         self._stack = ExitStack()
         self._position: Position | None = None
         self._kept: tuple[Position, int] | None = None
-        self._recoveries = self._farthest = 0
+        self._recoveries = self._farthest = self._hires = 0
 
     def __enter__(self) -> _Fit:
         return self
@@ -195,11 +196,33 @@ class _Fit:
     def run(self, on_round: OnRound | None) -> None:
         """Rounds until the lead says stop."""
         assert self._position is not None
-        while self._position.lead.stop is None:
+        with ExitStack() as crews:
+            self._hands = self._hired(crews)
+            while self._position.lead.stop is None:
+                try:
+                    self._round(on_round)
+                except LostError as lost:
+                    crews.close()
+                    self.recover(lost)
+                    self._hands = self._jobs()
+                except CrewLostError as lost:
+                    logger.warning("the fit goes on by Spark jobs, which takes longer: %s", lost)
+                    crews.close()
+                    self._hands = self._jobs()
+
+    def _hired(self, stack: ExitStack) -> Crew | Jobs:
+        """A crew where everything is on the driver's host, once a fit; ``stack`` ends it."""
+        if self._hires == 0 and self._is_here(self._layout) and not self._apart:
+            self._hires = 1
+            members = min(task_slots(self._sc), max(len(self._layout.workers), self._layout.shard_count))
             try:
-                self._round(on_round)
-            except LostError as lost:
-                self.recover(lost)
+                return stack.enter_context(closing(Crew(self._sc, self._shipped, self._dataset.handles, members)))
+            except CrewLostError as error:
+                logger.info("the fit goes by Spark jobs: %s", error)
+        return self._jobs()
+
+    def _jobs(self) -> Jobs:
+        return Jobs(self._dataset, self._anchor, self._shipped, self._apart)
 
     def _round(self, on_round: OnRound | None) -> None:
         """Ask workers, and let shards step until they are to be asked again."""
@@ -240,9 +263,7 @@ class _Fit:
         tail = np.array(here.tail.coef)
         if self._objective.fit_intercept:
             tail[:outputs] -= here.shift
-        task = work.evaluating(self._shipped, here.published, tail, clock)
-        mail = self._anchor.mapPartitions(of_coefficients(self._shipped, here.published)) if self._apart else None
-        answers = in_order(ask_workers(self._dataset, task, mail))
+        answers = self._hands.evaluate(here.published, tail, clock)
         sums = np.sum([answer.tail for answer in answers], axis=0)
         losses = [answer.loss for answer in answers if answer.loss is not None]
         told = Told(
@@ -264,14 +285,11 @@ class _Fit:
         moves = self._algorithm.moves(told is not None)
         published = generation + 1 if moves else here.published
         assert self._kept is not None
-        kept_states = {generation, generation + 1, self._kept[0].generation}
-        kept_published = {here.published, published, self._kept[0].published}
-        with self._told(told) as told_there:
-            task = steps.stepping(self._shipped, order, generation, told_there, (kept_states, kept_published))
-            mail = None
-            if told_there is not None and self._apart:
-                mail = self._dataset.rdd().mapPartitions(of_gradients(self._shipped, told_there))
-            answers = ask_shards(self._anchor, task, mail)
+        kept = (
+            (generation, generation + 1, self._kept[0].generation),
+            (here.published, published, self._kept[0].published),
+        )
+        answers = self._hands.step(order, generation, told, kept)
         total: Update = {}
         if told is not None:
             total = {"gradient": tail_gradient} if told.loss is None else {"gradient": tail_gradient, "loss": told.loss}
@@ -282,14 +300,6 @@ class _Fit:
         lead = self._algorithm.lead(here.lead, sums, loss, tail)
         shift = np.sum([answer.shift for answer in answers], axis=0) if moves else here.shift
         return Position(lead, tail, generation + 1, published, shift)
-
-    @contextmanager
-    def _told(self, told: Told | None) -> Iterator[Shipped | None]:
-        if told is None:
-            yield None
-            return
-        with ship(self._sc, told, 200 * len(told.parcels)) as shipped:
-            yield shipped
 
     @property
     def _apart(self) -> bool:
