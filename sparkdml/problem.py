@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -123,6 +124,11 @@ class Problem:
         coefficients = np.broadcast_to(of_loss + self.penalty.curvature(), shape)
         rest = np.full(self.size - coefficients.size, self.loss.curvature)
         return np.concatenate([coefficients.ravel(), rest])
+
+    @cached_property
+    def root_curvature(self) -> np.ndarray:
+        """The square root of :meth:`curvature`, kept."""
+        return np.sqrt(self.curvature())
 
 
 @dataclass(frozen=True)

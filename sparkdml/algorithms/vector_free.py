@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.arc_search import NEAR, far_enough
+from sparkdml.algorithms.inner_products import grown, two_loop
 from sparkdml.algorithms.line_search import MAX_TRIALS, LineSearch
 from sparkdml.algorithms.owlqn import l1_strengths, pseudo_gradient
 from sparkdml.algorithms.quasi_newton import VALUE_WINDOW, diverged, judge, stalled
@@ -21,8 +22,6 @@ from sparkdml.problem import Problem
 
 #: Coordinates of all vectors at once that stay in a core's cache.
 STRIPE = 8192
-#: Corrections without so much curvature, of a share of their lengths, are left out.
-FLAT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class VectorFree(Sharded):
 
         All rows where an orthant leaves coordinates out, since these change; else those of vectors that are new.
         """
-        root = np.sqrt(problem.curvature())
+        root = problem.root_curvature
         free = None
         if self.lasso:
             bent = l1_strengths(problem) > 0.0
@@ -182,7 +181,7 @@ class VectorFree(Sharded):
         assert state.trial is not None
         steps, changes = state.steps, state.changes
         if state.gradient is not None:
-            root = np.sqrt(problem.curvature())
+            root = problem.root_curvature
             steps = (*steps, (state.coef - state.best) * root)
             changes = (*changes, (state.trial - state.gradient) / root)
         return replace(
@@ -197,7 +196,7 @@ class VectorFree(Sharded):
     def _direction(self, problem: Problem, state: ShardState, weights: np.ndarray, near: float) -> np.ndarray:
         """``-D^-1/2 (sum_n w_n step_n + w_{m+n} change_n + w_2m D^-1/2 slope)``, D the preconditioner's diagonal."""
         assert state.slope is not None
-        root = np.sqrt(problem.curvature())
+        root = problem.root_curvature
         strengths = l1_strengths(problem) if self.lasso else None
         vectors = [(w, v) for w, v in zip(weights, (*state.steps, *state.changes), strict=False) if w]
         direction = np.empty(len(root))
@@ -302,45 +301,3 @@ class VectorFree(Sharded):
         if len(lead.gram) > 1:
             return self._descend(replace(lead, gram=lead.gram[-1:, -1:]), None)
         return replace(lead, answer="best", stop=stalled(lead.gradient_norm))
-
-
-def grown(gram: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Inner products with those of the vectors that are new: of one more correction and the slope, or the slope alone.
-
-    ``rows`` may be all of them; then it is the answer.
-    """
-    size = rows.shape[1]
-    if len(rows) == size:
-        return rows
-    count = size // 2
-    newest = [count - 1, 2 * count - 1, 2 * count]
-    known = [n for n in range(size) if n not in newest]
-    whole = np.empty((size, size))
-    whole[np.ix_(known, known)] = gram[:-1, :-1]
-    whole[newest] = rows
-    whole[:, newest] = rows.T
-    return whole
-
-
-def two_loop(gram: np.ndarray) -> np.ndarray:
-    """The inverse Hessian times the slope, as weights of corrections and slope, in ``gram``'s order (2m + 1,).
-
-    ``H_0`` is the identity in the coordinates of these inner products, scaled by the latest correction.
-
-    Nocedal & Wright, *Numerical Optimization* (2006), algorithm 7.4.
-    """
-    count = len(gram) // 2
-    weights = np.zeros(len(gram))
-    weights[-1] = 1.0
-    curvatures = [float(gram[n, count + n]) for n in range(count)]
-    lengths = np.sqrt(np.diagonal(gram)[:count] * np.diagonal(gram)[count : 2 * count])
-    used = [n for n in range(count) if curvatures[n] > FLAT * lengths[n]]
-    alphas = {}
-    for n in reversed(used):
-        alphas[n] = float(gram[n] @ weights) / curvatures[n]
-        weights[count + n] -= alphas[n]
-    if used:
-        weights *= curvatures[used[-1]] / gram[count + used[-1], count + used[-1]]
-    for n in used:
-        weights[n] += alphas[n] - float(gram[count + n] @ weights) / curvatures[n]
-    return weights
