@@ -411,7 +411,6 @@ BOUND = DenseMatrix(1, D, [0.0] * D)
         (LogisticRegression(solver="admm", regParam=0.1), "solver='admm' must see all coefficients"),
         (LogisticRegression(solver="sgd", codec="int8"), "codec='int8' is for whole models"),
         (LogisticRegression(validationIndicatorCol="held"), "validationIndicatorCol is set"),
-        (LogisticRegression(checkpointDir="/nowhere"), "checkpointDir is set"),
         (LinearRegression(solver="normal"), "solver='normal' must see all coefficients"),
         (LinearSVC(solver="cocoa", regParam=0.1), "solver='cocoa' must see all coefficients"),
     ],

@@ -18,6 +18,7 @@ _HOMES = (
     "sparkdml.core",
     "sparkdml.report.history",
     "sparkdml.fit.validation",
+    "sparkdml.placement.partitioned.",
 )
 
 
