@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from pathlib import Path
 
+import psutil
 from lost_executor import executors, frame
 
 import sparkdml
@@ -39,7 +41,10 @@ def main() -> None:
 
     def end_one() -> None:
         victim = sorted(executors())[0]
+        disks = psutil.Process(victim).environ()["SPARK_LOCAL_DIRS"]
         os.kill(victim, signal.SIGKILL)
+        for disk in disks.split(","):  # which a host takes along
+            shutil.rmtree(disk, ignore_errors=True)
         killed.append(victim)
 
     def on_round(history) -> None:
