@@ -41,9 +41,9 @@ def main() -> None:
 
     def end_one() -> None:
         victim = sorted(executors())[0]
-        disks = psutil.Process(victim).environ()["SPARK_LOCAL_DIRS"]
+        disks = psutil.Process(victim).environ()["SPARK_EXECUTOR_DIRS"]
         os.kill(victim, signal.SIGKILL)
-        for disk in disks.split(","):  # which a host takes along
+        for disk in disks.split(os.pathsep):  # which a host takes along
             shutil.rmtree(disk, ignore_errors=True)
         killed.append(victim)
 
