@@ -198,7 +198,8 @@ def test_there_is_one_checkpoint_at_a_time_and_none_in_the_end(data, tmp_path) -
         found.append([path.name for path in sorted(tmp_path.glob("map-0000/[!.]*"))])
 
     estimator = FITS["ftrl"].copy().setPlacement("partitioned").setOnRound(look)
-    (model,) = estimator._set(**kept(tmp_path, every=1)).fit(data, [{estimator.regParam: 0.1}])
+    estimator._set(checkpointDir=f"file://{tmp_path}", checkpointInterval=1)
+    (model,) = estimator.fit(data, [{estimator.regParam: 0.1}])
     model.coefficientsRDD.unpersist()
     assert found[0] == []
     assert len(found) > 3
