@@ -18,10 +18,10 @@ from sparkdml.data.columns import Features, Pairs
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.partition import Split
 from sparkdml.data.sources import from_dataframe
-from sparkdml.fit.checkpoint import MAP_PREFIX
+from sparkdml.fit.checkpoint import MAP_PREFIX, Keeping
 from sparkdml.fit.prepared import Fits, Prepared, Shared
 from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
-from sparkdml.fit.running import Keeping, Run
+from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
@@ -241,20 +241,23 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
         """Drive ``algorithm`` by the chosen placement: its final state, and the report."""
-        keeping = None
-        if self._column("checkpointDir"):
-            params = {p.name: repr(self.getOrDefault(p)) for p in self.params if self.isDefined(p)}
-            decisive = {name: value for name, value in params.items() if name not in INDIFFERENT}
-            identity = {"estimator": type(self).__name__, **decisive}
-            keeping = Keeping(self.getCheckpointDir(), self.getCheckpointInterval(), identity)
         run = Run(
             self._choose(given.dataset, problem.loss.outputs),
             patience=self._value("patience") or 1,
             callback=self._on_round,
             progress=self.getProgress(),
-            keeping=keeping,
+            keeping=self._keeping(),
         )
         return run.fit(algorithm, problem, start, given, solver)
+
+    def _keeping(self) -> Keeping | None:
+        """Where checkpoints of this fit go, if there are to be any."""
+        if not self._column("checkpointDir"):
+            return None
+        params = {p.name: repr(self.getOrDefault(p)) for p in self.params if self.isDefined(p)}
+        decisive = {name: value for name, value in params.items() if name not in INDIFFERENT}
+        identity = {"estimator": type(self).__name__, **decisive}
+        return Keeping(self.getCheckpointDir(), self.getCheckpointInterval(), identity)
 
     def _report(
         self, given: Prepared, stop: Stop, objective: float, history: History, solver: str = "", placement: str = ""

@@ -75,8 +75,6 @@ class FactorizationEstimator(BlockEstimator):
             )
 
     def _cannot_partition(self) -> str:
-        if self._column("checkpointDir"):
-            return "checkpointDir is set, and what it does needs all coefficients; unset it"
         return ""
 
     def _sharded(
@@ -84,7 +82,7 @@ class FactorizationEstimator(BlockEstimator):
     ) -> Any:
         """Train by shards: a distributed model of class ``cls``, or ``whole`` where the driver may put it together."""
         objective = replace(self._objective(given, loss), scaled=False, centred=False, constant=True)
-        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
+        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"), self._keeping())
         tail = np.zeros(objective.tail().size)
         initial: Start = Drawn(self.getOrDefault("seed"), self.getOrDefault("initStd"), self.getOrDefault("factorSize"))
         if self._initial_model is not None or given.dataset.features <= WIDE_FEATURES:

@@ -117,9 +117,8 @@ class LinearEstimator(BlockEstimator):
         solver = self.getOrDefault("solver")
         if solver not in SHARDED:
             return f"solver='{solver}' must see all coefficients; use one of {', '.join(SHARDED)}"
-        for name in ("validationIndicatorCol", "checkpointDir"):
-            if self._column(name):
-                return f"{name} is set, and what it does needs all coefficients; unset it"
+        if self._column("validationIndicatorCol"):
+            return "validationIndicatorCol is set, and what it does needs all coefficients; unset it"
         if self._value("codec") not in (None, cooperation.EXACT):
             return f"codec='{self._value('codec')}' is for whole models; use codec='{cooperation.EXACT}'"
         return ""
@@ -148,7 +147,7 @@ class LinearEstimator(BlockEstimator):
             lasso = lasso or objective.lasso > 0.0
             name = "vector-free owl-qn" if lasso else "vector-free l-bfgs"
             algorithm = VectorFree(self.getOrDefault("maxIter"), self.getOrDefault("tol"), lasso)
-        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"))
+        run = ShardedRun(chosen, self._on_round, self.getOrDefault("progress"), self._keeping())
         return run.fit(
             algorithm, objective, start, given, name, self._initial_coefficients(given, objective, told), finish
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.element_wise import ElementWise
-from sparkdml.algorithms.progress import Limits
+from sparkdml.algorithms.progress import Limits, check_sampled_steps
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.batches import Order, Part, Rows, Shuffled, generator
+from sparkdml.optim.batches import Order, Rows, Shuffled, generator
 from sparkdml.optim.factorization import Factorized, loss_and_gradient, total_loss
 from sparkdml.optim.schedules import Schedule
 from sparkdml.optim.steps.base import Slots, Step
@@ -76,10 +76,7 @@ class FactorizationSGD(Algorithm):
     order: Order = field(default_factory=Shuffled)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.fraction <= 1.0:
-            raise ValueError(f"fraction={self.fraction}, but it must be more than 0 and at most 1")
-        if not self.step_size > 0.0:
-            raise ValueError(f"step_size={self.step_size}, but it must be more than 0")
+        check_sampled_steps(self.fraction, self.step_size)
 
     def init(self, problem: Problem, coef: np.ndarray) -> FactorizationState:
         return FactorizationState(coef=coef, slots=self.step.slots(len(coef)), square=float(coef @ coef))
@@ -93,7 +90,7 @@ class FactorizationSGD(Algorithm):
         if turn.clock >= self.limits.max_iterations:
             value, gradient = total_loss(loss, coef, rows.whole().parts), np.zeros(len(coef))
         else:
-            parts, scale = self._drawn(blocks, rows, loss, turn)
+            parts, scale = rows.sample(self.fraction, loss.outputs, self.order, generator(self.seed, turn))
             value, gradient = loss_and_gradient(loss, coef, parts)
             value *= scale
             gradient *= scale
@@ -118,16 +115,6 @@ class FactorizationSGD(Algorithm):
             moved = coef - state.coef
             travel, square = float(moved @ moved), float(coef @ coef)
         return replace(state, coef=coef, slots=slots, count=count, travel=travel, square=square)
-
-    def _drawn(self, blocks: Sequence[Block], rows: Rows, loss: Factorized, turn: Turn) -> tuple[Iterable[Part], float]:
-        """Rows of one round, and by what their sums are multiplied to stand for all."""
-        if self.fraction == 1.0 or not rows.count:
-            return rows.whole().parts, 1.0
-        count = max(round(self.fraction * rows.count), 1)
-        # in the order in which they are stored, reading is faster
-        drawn = np.sort(self.order.draw(rows.count, count, generator(self.seed, turn)))
-        chunk = max(block.chunk_rows(loss.outputs) for block in blocks)
-        return (part for batch in rows.batches(drawn, chunk) for part in batch.parts), rows.count / count
 
     def _of_intercept(self, loss: Factorized, coef: np.ndarray) -> float:
         return 0.5 * self.ridge * float(coef[-1]) ** 2 if loss.fit_intercept else 0.0

@@ -40,6 +40,14 @@ class Progress:
     lowest: tuple[float, ...] = ()
 
 
+def check_sampled_steps(fraction: float, step_size: float) -> None:
+    """Raise ValueError unless steps of that size can follow gradients over that share of the rows."""
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(f"fraction={fraction}, but it must be more than 0 and at most 1")
+    if not step_size > 0.0:
+        raise ValueError(f"step_size={step_size}, but it must be more than 0")
+
+
 def observed(state: Any, problem: Problem, point: np.ndarray, loss_sum: float, limits: Limits) -> Any:
     """``state`` (a :class:`Progress`) after all workers told their loss at ``point``, with a stop if it is time."""
     value = problem.objective(point, loss_sum)

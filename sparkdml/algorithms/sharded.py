@@ -36,8 +36,9 @@ class Sharded(ABC):
     """Pure functions, as :class:`~.base.Algorithm`'s; ``init`` and ``step`` see the coefficients of one shard only.
 
     Intercepts and the loss's own parameters are a shard too, the *tail*: its problem has no features. States are
-    dataclasses with the arrays ``coef`` (what workers see next) and ``best`` (the answer if the fit ended now), both of
-    the shard's ``problem.size``. What shards must know of one another goes through ``lead``, as sums of a few numbers.
+    dataclasses with the arrays ``coef`` (what workers see next) and ``best`` (the answer if the fit ended now). All
+    arrays in them are float64, of the shard's ``problem.size``, and the tail and all shards have as many. What shards
+    must know of one another goes through ``lead``, as sums of a few numbers.
     """
 
     @abstractmethod

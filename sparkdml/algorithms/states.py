@@ -18,7 +18,7 @@ _HOMES = (
     "sparkdml.core",
     "sparkdml.report.history",
     "sparkdml.fit.validation",
-    "sparkdml.placement.partitioned.layout",
+    "sparkdml.placement.partitioned.",
 )
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.algorithms.progress import Limits, Progress, observed
+from sparkdml.algorithms.progress import Limits, Progress, check_sampled_steps, observed
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.batch_gradient import BatchGradient
@@ -58,10 +58,7 @@ class SyncSGD(Algorithm):
     order: Order = field(default_factory=Shuffled)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.fraction <= 1.0:
-            raise ValueError(f"fraction={self.fraction}, but it must be more than 0 and at most 1")
-        if not self.step_size > 0.0:
-            raise ValueError(f"step_size={self.step_size}, but it must be more than 0")
+        check_sampled_steps(self.fraction, self.step_size)
 
     def init(self, problem: Problem, coef: np.ndarray) -> SyncSGDState:
         return SyncSGDState(coef=coef, best=coef, slots=self.step.slots(problem.size))
@@ -89,12 +86,6 @@ class SyncSGD(Algorithm):
 
     def _gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
         """The sum over all of the worker's rows, or its estimate; shape (size,)."""
-        gradient, rows = BatchGradient.of(problem), Rows(blocks)
-        if self.fraction == 1.0 or not rows.count:
-            return gradient(coef, rows.whole().parts)
-        count = max(round(self.fraction * rows.count), 1)
-        # in the order in which they are stored, reading is faster
-        drawn = np.sort(self.order.draw(rows.count, count, generator(self.seed, turn)))
-        chunk = max(block.chunk_rows(problem.loss.outputs) for block in blocks)
-        parts = (part for batch in rows.batches(drawn, chunk) for part in batch.parts)
-        return gradient(coef, parts) * (rows.count / count)
+        rng = generator(self.seed, turn)
+        parts, scale = Rows(blocks).sample(self.fraction, problem.loss.outputs, self.order, rng)
+        return BatchGradient.of(problem)(coef, parts) * scale

@@ -144,7 +144,10 @@ class RowTotals:
         offsets: np.ndarray | None = None,
     ) -> None:
         """Compressed sparse rows, as :class:`SparseMoments` takes them."""
-        digest = _digest(indptr, indices, _bits(values), _row_bits(labels, weights, offsets))
+        self.count(_digest(indptr, indices, _bits(values), _row_bits(labels, weights, offsets)), labels, weights)
+
+    def count(self, digest: int, labels: np.ndarray, weights: np.ndarray) -> None:
+        """Rows whose digest is known."""
         self._digest = (self._digest + int(digest)) % 2**64
         if len(labels):
             self._targets = self._targets.merge(Statistics(0, **_target_statistics(labels, weights)))
@@ -162,8 +165,7 @@ class SparseMoments:
     def __init__(self, features: int) -> None:
         self._features = features
         self._columns = np.zeros((features, _COLUMNS))
-        self._targets = Statistics(0)
-        self._digest = 0
+        self._rows = RowTotals()
 
     def add(
         self,
@@ -177,9 +179,7 @@ class SparseMoments:
         """Rows of positive weight; ``indptr`` starts anywhere in ``indices`` and ``values``."""
         row_bits = _row_bits(labels, weights, offsets)
         digest = _sparse(indptr, indices, values, _bits(values), weights, row_bits, self._columns)
-        self._digest = (self._digest + int(digest)) % 2**64
-        if len(labels):
-            self._targets = self._targets.merge(Statistics(0, **_target_statistics(labels, weights)))
+        self._rows.count(digest, labels, weights)
 
     def result(self) -> Statistics:
         stored, seen, shift, sums, squares, nonzeros = self._columns.T[:6]
@@ -188,23 +188,16 @@ class SparseMoments:
         mean = np.where(used, shift + offset, 0.0)
         m2 = squares - sums * offset
         # a column stored in every row has no zeros to merge, whatever the two sums of weights rounded to
-        targets = self._targets
-        absent = np.where(stored == targets.rows, 0.0, np.maximum(targets.weight_sum - seen, 0.0))
+        totals = self._rows.result()
+        absent = np.where(stored == totals.rows, 0.0, np.maximum(totals.weight_sum - seen, 0.0))
         total = seen + absent
         share = np.divide(seen, total, out=np.zeros(self._features), where=total > 0.0)
-        return Statistics(
-            self._features,
-            rows=targets.rows,
-            weight_sum=targets.weight_sum,
-            weight_square_sum=targets.weight_square_sum,
-            label_mean=targets.label_mean,
-            label_m2=targets.label_m2,
-            label_min=targets.label_min,
-            label_max=targets.label_max,
+        return replace(
+            totals,
+            features=self._features,
             mean=np.where(absent == 0.0, mean, mean * share),
             m2=m2 + mean * mean * absent * share,
             nonzeros=nonzeros.copy(),
-            digest=self._digest,
         )
 
 

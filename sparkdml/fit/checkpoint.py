@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkdml.algorithms.base import State
@@ -10,6 +11,7 @@ from sparkdml.algorithms.states import pack, unpack
 from sparkdml.data.dataset import Dataset
 from sparkdml.fit.validation import EarlyStopping
 from sparkdml.report.history import History, Round
+from sparkdml.resources.hadoop import HadoopPath
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -20,6 +22,15 @@ FORMAT = 1
 NAME = "sparkdml-fit.npz"
 #: Each of several fits at once has a folder of its own, which goes when it ends.
 MAP_PREFIX = "map-"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where checkpoints go, how many rounds apart, and the parameters that tell this fit from others."""
+
+    directory: str
+    interval: int
+    params: dict[str, str]
 
 
 class Checkpoint:
@@ -38,12 +49,21 @@ class Checkpoint:
         history: History,
         stopping: EarlyStopping | None = None,
     ) -> None:
-        self._file = _File(sc, directory)
+        self._directory = HadoopPath(sc, directory)
+        self._file = self._directory / NAME
         self._interval, self._identity = interval, identity
         self._history, self._stopping = history, stopping
 
     def resume(self, start: Any) -> Any:
-        """The state that an earlier, interrupted fit left, or else ``start``."""
+        """The state that an earlier, interrupted fit left, or else ``start``.
+
+        Raises ValueError if it is of another fit, or if the directory cannot be written.
+        """
+        refused = self._file.try_writing()
+        if refused:
+            raise ValueError(
+                f"checkpointDir='{self._directory}' cannot be written ({refused}); give a directory that can"
+            )
         data = self._file.read()
         if data is None:
             return start
@@ -67,19 +87,28 @@ class Checkpoint:
         return content["state"]
 
     def __call__(self, entry: Round, state: State) -> None:
-        if state.stop is None and (entry.round + 1) % self._interval == 0:
-            content = {
-                "format": FORMAT,
-                "identity": self._identity,
-                "state": state,
-                "rounds": self._history.rounds,
-                "stopping": self._stopping.memory if self._stopping else None,
-            }
-            self._file.write(pack(content))
+        if state.stop is None and self.due(entry.round + 1):
+            self.write(state)
+
+    def due(self, rounds: int) -> bool:
+        """Whether there is to be one after so many rounds."""
+        return rounds % self._interval == 0
+
+    def write(self, state: Any) -> None:
+        """Keep the state, and the rounds so far, instead of what was kept before."""
+        content = {
+            "format": FORMAT,
+            "identity": self._identity,
+            "state": state,
+            "rounds": self._history.rounds,
+            "stopping": self._stopping.memory if self._stopping else None,
+        }
+        self._file.write(pack(content))
 
     def finish(self) -> None:
         """The fit is over: its state is of no more use."""
         self._file.remove()
+        leave(self._directory)
 
 
 def data_identity(dataset: Dataset) -> dict[str, str]:
@@ -88,44 +117,7 @@ def data_identity(dataset: Dataset) -> dict[str, str]:
     return {"rows": str(dataset.rows), "features": str(dataset.features), "digest": f"{digest:016x}"}
 
 
-class _File:
-    """A file of that name in ``directory``, by Hadoop's file systems; written whole or not at all."""
-
-    def __init__(self, sc: SparkContext, directory: str) -> None:
-        jvm: Any = sc._jvm
-        self._jvm = jvm
-        self._path = jvm.org.apache.hadoop.fs.Path(directory, NAME)
-        self._system = self._path.getFileSystem(sc._jsc.hadoopConfiguration())
-
-    def __str__(self) -> str:
-        return str(self._path.toString())
-
-    def read(self) -> bytes | None:
-        if not self._system.exists(self._path):
-            return None
-        stream = self._system.open(self._path)
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-
-    def write(self, data: bytes) -> None:
-        half = self._path.suffix(".part")
-        stream = self._system.create(half, True)
-        try:
-            stream.write(data)
-        finally:
-            stream.close()
-        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            self._path.toUri() if self._path.toUri().getScheme() else self._system.getUri(), self._system.getConf()
-        )
-        overwrite = self._jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE
-        options = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
-        options[0] = overwrite
-        context.rename(half, self._path, options)
-
-    def remove(self) -> None:
-        self._system.delete(self._path, False)
-        folder = self._path.getParent()
-        if str(folder.getName()).startswith(MAP_PREFIX) and not len(self._system.listStatus(folder)):
-            self._system.delete(folder, False)
+def leave(directory: HadoopPath) -> None:
+    """Remove the folder of one of several fits, if nothing is in it."""
+    if directory.name.startswith(MAP_PREFIX):
+        directory.remove_if_empty()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.fit.checkpoint import Checkpoint, data_identity
+from sparkdml.fit.checkpoint import Checkpoint, Keeping, data_identity
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.validation import EarlyStopping, MeanLoss
 from sparkdml.fit.watch import Callback, calling, together
@@ -22,15 +22,6 @@ from sparkdml.report.history import History
 from sparkdml.report.progress import progress_bar
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """Where checkpoints go, how many rounds apart, and the parameters that tell this fit from others."""
-
-    directory: str
-    interval: int
-    params: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,6 +93,21 @@ class Rows:
     def whole(self) -> Batch:
         """All rows as they are stored, those of weight 0 among them: they add nothing to a sum."""
         return Batch([(block, 0, block.rows) for block in self._blocks], self.count)
+
+    def sample(
+        self, fraction: float, outputs: int, order: Order, rng: np.random.Generator
+    ) -> tuple[Iterable[Part], float]:
+        """``fraction`` of the rows, rounded and at least one, and by what their sums are multiplied to stand for all.
+
+        ``outputs`` margins a row set how many are gathered at once.
+        """
+        if fraction == 1.0 or not self.count:
+            return self.whole().parts, 1.0
+        count = max(round(fraction * self.count), 1)
+        # in the order in which they are stored, reading is faster
+        drawn = np.sort(order.draw(self.count, count, rng))
+        chunk = max(block.chunk_rows(outputs) for block in self._blocks)
+        return (part for batch in self.batches(drawn, chunk) for part in batch.parts), self.count / count
 
     def batches(self, numbers: np.ndarray, batch_size: int) -> Iterator[Batch]:
         """The rows of these numbers, ``batch_size`` at a time; the last batch may have fewer.

@@ -59,7 +59,7 @@ def choose(
             f"the model has {work.features} x {work.outputs} coefficients, with which the driver would hold "
             f"{work.on_driver / 2**30:.1f} GiB, more than half of spark.driver.memory ({work.driver_bytes / 2**30:.1f} "
             "GiB), and with these parameters it cannot be partitioned; raise that setting, name a placement, or use "
-            "solver='auto' or 'sgd' without bounds, validation rows and checkpoints, which can be partitioned"
+            "solver='auto' or 'sgd' without bounds and validation rows, which can be partitioned"
         )
     best = min(costs, key=lambda found: costs[found])
     told = ", ".join(f"{found} {cost:.2g} s" for found, cost in sorted(costs.items(), key=lambda item: item[1]))

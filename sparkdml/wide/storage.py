@@ -6,16 +6,14 @@ file a shard; features without a row are zero. The metadata, written last, tells
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter
 
+from sparkdml.resources.hadoop import HadoopPath, parquet_sizes
 from sparkdml.saving import FORMAT, decode, encode
 from sparkdml.wide.shards import InFiles, InRDD, Shards, ToFiles, map_in_arrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _SCHEMA = "shard int, feature long, values array<double>"
 #: Bytes of a row group, and most rows of a file.
@@ -27,7 +25,7 @@ _CHUNK_BYTES = 2**16
 class Writer(DefaultParamsWriter):
     def save(self, path: str) -> None:
         shards = self.instance._shards  # type: ignore[attr-defined]
-        if isinstance(shards, InFiles) and _Folder(self.sparkSession, path).same(shards.path):
+        if isinstance(shards, InFiles) and HadoopPath(self.sparkSession.sparkContext, path).same(shards.path):
             raise ValueError(
                 f"the coefficients of this model are read from {path}, so it cannot be overwritten with them; save to "
                 "another path"
@@ -37,7 +35,7 @@ class Writer(DefaultParamsWriter):
     def saveImpl(self, path: str) -> None:
         model: Any = self.instance
         shards: Shards = model._shards
-        folder = _Folder(self.sparkSession, path)
+        folder = HadoopPath(self.sparkSession.sparkContext, path)
         if folder.exists():
             raise FileExistsError(f"{path} already exists; use write().overwrite().save(path) to replace it")
         by_shard = InRDD(shards.bounds, shards.columns, shards.chunks)
@@ -45,7 +43,7 @@ class Writer(DefaultParamsWriter):
         rows = map_in_arrow(chunks, ToFiles(shards.columns), _SCHEMA)
         options = {"parquet.block.size": _ROW_GROUP, "maxRecordsPerFile": _FILE_ROWS}
         rows.write.options(**options).parquet(f"{path}/coefficients")
-        sizes = _Folder(self.sparkSession, f"{path}/coefficients").file_sizes()
+        sizes = parquet_sizes(folder / "coefficients")
         about = {
             "format": FORMAT,
             "bounds": shards.bounds.tolist(),
@@ -82,37 +80,9 @@ class Reader(DefaultParamsReader[Any]):
         return model
 
     def _check_files(self, path: str, about: dict[str, Any]) -> None:
-        folder = _Folder(self.sparkSession, f"{path}/coefficients")
-        sizes = folder.file_sizes() if folder.exists() else []
+        sizes = parquet_sizes(HadoopPath(self.sparkSession.sparkContext, path) / "coefficients")
         if (len(sizes), sum(sizes)) != (about["files"], about["bytes"]):
             raise ValueError(
                 f"{path}/coefficients has {len(sizes)} files of {sum(sizes)} bytes together, and {about['files']} of "
                 f"{about['bytes']} were saved; copy the model again, whole"
             )
-
-
-class _Folder:
-    """A path in any file system that Hadoop knows."""
-
-    def __init__(self, session: SparkSession, path: str) -> None:
-        jvm = session._jvm
-        assert jvm is not None
-        self._path = jvm.org.apache.hadoop.fs.Path(path)
-        self._system = self._path.getFileSystem(session._jsc.hadoopConfiguration())
-        self._jvm = jvm
-
-    def exists(self) -> bool:
-        return bool(self._system.exists(self._path))
-
-    def same(self, other: str) -> bool:
-        """Whether ``other`` is this path, however it is written."""
-        return bool(
-            self._system.makeQualified(self._path).equals(
-                self._system.makeQualified(self._jvm.org.apache.hadoop.fs.Path(other))
-            )
-        )
-
-    def file_sizes(self) -> list[int]:
-        """Of the Parquet files in this folder, in bytes."""
-        found = self._system.listStatus(self._path)
-        return [int(status.getLen()) for status in found if status.getPath().getName().endswith(".parquet")]

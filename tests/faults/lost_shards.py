@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from pathlib import Path
 
+import psutil
 from lost_executor import executors, frame
 
 import sparkdml
@@ -34,21 +36,28 @@ def main() -> None:
     estimator = LogisticRegression(regParam=1e-3, tol=1e-12, solver="l-bfgs")
     undisturbed = estimator.copy().setPlacement("broadcast").fit(data)
     killed: list[int] = []
+    seen: list[int] = []
+    kept = Path("kept").absolute()
 
     def end_one() -> None:
         victim = sorted(executors())[0]
+        disks = psutil.Process(victim).environ()["SPARK_EXECUTOR_DIRS"]
         os.kill(victim, signal.SIGKILL)
+        for disk in disks.split(os.pathsep):  # which a host takes along
+            shutil.rmtree(disk, ignore_errors=True)
         killed.append(victim)
 
     def on_round(history) -> None:
-        if len(history.rounds) == 4 and not killed and when != "never":
+        seen.append(len(history.rounds))
+        if len(history.rounds) == 6 and not killed and when != "never":
             if when == "between":
                 end_one()
             else:
                 killed.append(0)
                 threading.Timer(0.15, lambda: (killed.clear(), end_one())).start()
 
-    model = estimator.copy().setPlacement("partitioned").setOnRound(on_round).fit(data)
+    checkpointed = estimator.copy()._set(placement="partitioned", checkpointDir=str(kept), checkpointInterval=5)
+    model = checkpointed.setOnRound(on_round).fit(data)
     again = estimator.copy().setPlacement("partitioned").fit(data)
     scored = again.transform(data).where("prediction = label").count()
     root = Path(spark.conf.get("spark.local.dir", "") or os.environ.get("SPARK_LOCAL_DIRS", "/tmp"))
@@ -56,6 +65,7 @@ def main() -> None:
         json.dumps(
             {
                 "killed": len(killed),
+                "seen": seen,
                 "expected": list(undisturbed.coefficients),
                 "disturbed": list(model.coefficients) if when == "never" else [],
                 "objective": [undisturbed.report.objective, model.report.objective],
@@ -63,7 +73,7 @@ def main() -> None:
                 "scored": scored,
                 "correct": undisturbed.transform(data).where("prediction = label").count(),
                 "driver": max(entry.bytes_driver for entry in again.report.history),
-                "left": [str(path) for path in root.glob("*/sparkdml-*")],
+                "left": [str(path) for path in [*root.glob("*/sparkdml-*"), *kept.iterdir()]],
             }
         )
     )

@@ -29,6 +29,9 @@ def test_a_partitioned_fit_survives_the_end_of_one_of_two_executors(tmp_path, wh
     if when == "never":
         assert found["disturbed"] == pytest.approx(found["expected"], abs=1e-6)
     assert found["objective"][1] == pytest.approx(found["objective"][0], rel=1e-10)
+    back = [now for before, now in zip(found["seen"], found["seen"][1:], strict=False) if now <= before]
+    assert back
+    assert all(rounds > 5 for rounds in back), "it began at the start again, and not from its checkpoint"
     assert found["again"] == pytest.approx(found["expected"], abs=1e-6)
     assert found["scored"] == found["correct"]
     assert found["left"] == []

@@ -40,9 +40,9 @@ def data(frame):
         yield dataset
 
 
-def fit(data, on_round=None) -> np.ndarray:
+def fit(data, on_round=None, **params) -> np.ndarray:
     """The coefficients; the model's shards are freed."""
-    model = ESTIMATOR.copy().setOnRound(on_round).fit(data)
+    model = ESTIMATOR.copy().setOnRound(on_round)._set(**params).fit(data)
     found = np.append(model.coefficients.toArray(), model.intercept)
     model.coefficientsRDD.unpersist()
     return found
@@ -133,6 +133,35 @@ def test_a_fit_goes_back_no_further_than_it_must(data, calm, local_dir, caplog, 
     losing = Losing(LOSSES[name], local_dir, 6)
     np.testing.assert_allclose(fit(data, losing), calm, rtol=0.0, atol=1e-8)
     assert said in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [(6, "going on after round 3, from the checkpoint"), (4, "going on after round 1, from the checkpoint")],
+    ids=["after it was written", "while it is written"],
+)
+def test_a_fit_that_lost_shards_goes_on_from_its_checkpoint(data, calm, local_dir, tmp_path, caplog, at, said) -> None:
+    losing = Losing(LOSSES["one shard"], local_dir, at)
+    params = {"checkpointDir": str(tmp_path), "checkpointInterval": 4 if at > 4 else 2}
+    np.testing.assert_array_equal(fit(data, losing, **params), calm)
+    assert losing.done
+    assert said in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_that_lost_its_checkpoint_too_starts_again(data, calm, local_dir, tmp_path, caplog) -> None:
+    kept = Losing(lambda _: list(tmp_path.glob("sparkdml-shards-*/*.parquet"))[:1], local_dir, 5)
+    lost = Losing(LOSSES["one shard"], local_dir, 5)
+
+    def losing(history) -> None:
+        kept(history)
+        lost(history)
+
+    np.testing.assert_allclose(
+        fit(data, losing, checkpointDir=str(tmp_path), checkpointInterval=2), calm, rtol=0.0, atol=1e-8
+    )
+    assert "starting again" in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["parcels", "state", "one partition", "places"])

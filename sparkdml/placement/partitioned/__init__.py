@@ -1,5 +1,6 @@
 """Coefficients live in shards on the executors, and are never whole on one machine."""
 
+from sparkdml.placement.partitioned.checkpoints import Keeper, Kept
 from sparkdml.placement.partitioned.rounds import Partitioned, TrainedShards
 
-__all__ = ["Partitioned", "TrainedShards"]
+__all__ = ["Keeper", "Kept", "Partitioned", "TrainedShards"]

@@ -24,7 +24,7 @@ from sparkdml.data.handle import Handle
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.partitioned import steps, work
 from sparkdml.placement.partitioned.jobs import LostError, lost_among
-from sparkdml.placement.partitioned.layout import Kept, Layout, ShardAnswer, Told, WorkerAnswer, in_order
+from sparkdml.placement.partitioned.layout import Layout, ShardAnswer, Staying, Told, WorkerAnswer, in_order
 from sparkdml.placement.ship import Inline, Shipped
 from sparkdml.placement.side_job import SideJob
 from sparkdml.resources.worker import settle
@@ -97,7 +97,7 @@ class Crew:
         """What all workers say of the published coefficients."""
         return in_order(self._ask({"do": "evaluate", "published": published, "tail": tail, "clock": clock}))
 
-    def step(self, order: dict[str, Any], generation: int, told: Told | None, kept: Kept) -> list[ShardAnswer]:
+    def step(self, order: dict[str, Any], generation: int, told: Told | None, kept: Staying) -> list[ShardAnswer]:
         """A step of all shards."""
         sums = None if told is None else {"clock": told.clock, "slope_sum": told.slope_sum, "loss": told.loss}
         message = {"do": "step", "order": order, "generation": generation, "told": sums, "kept": kept}

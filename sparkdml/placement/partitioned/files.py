@@ -15,7 +15,7 @@ from sparkdml.algorithms.states import describe, restore
 from sparkdml.data.store import open_described, write_described
 from sparkdml.resources.compiled import compiled
 
-_STATE, _PUBLISHED, _STATICS, _PLACES = "state-", "published-", "statics", "places"
+_STATE, _PUBLISHED, _ARRAY, _STATICS, _PLACES = "state-", "published-", "array-", "statics", "places"
 
 _open: dict[str, tuple[os.stat_result, dict[str, np.ndarray]]] = {}
 
@@ -90,10 +90,22 @@ class ShardFiles:
         files: dict[str, str] = {}
         for array_name, array in arrays.items():
             if id(array) not in self._names:
-                file = f"array-{generation}-{len(files)}"
+                file = _array_file(generation, len(files))
                 write_described(self._home / file, {"array": array})
                 self._names[id(array)] = (array, file)
             files[array_name] = self._names[id(array)][1]
+        self._list(generation, tree, files)
+
+    def bring(self, generation: int, number: int, array: np.ndarray) -> None:
+        """Leave one array of a state that :meth:`assemble` then puts together."""
+        write_described(self._home / _array_file(generation, number), {"array": array})
+
+    def assemble(self, generation: int, tree: Any, count: int) -> Any:
+        """The state that ``tree`` describes, of the ``count`` arrays that were brought for it."""
+        self._list(generation, tree, {f"array{n}": _array_file(generation, n) for n in range(count)})
+        return self.load(generation)
+
+    def _list(self, generation: int, tree: Any, files: Mapping[str, str]) -> None:
         draft = self._home / f"draft-{os.getpid()}"
         draft.write_text(json.dumps({"tree": tree, "files": files}))
         draft.replace(self._home / f"{_STATE}{generation}")
@@ -109,11 +121,15 @@ class ShardFiles:
             stale = (
                 (path.name.startswith(_STATE) and path.name not in kept_states)
                 or (path.name.startswith(_PUBLISHED) and path.name not in kept)
-                or (path.name.startswith("array-") and path.name not in arrays)
+                or (path.name.startswith(_ARRAY) and path.name not in arrays)
             )
             if stale:
                 path.unlink(missing_ok=True)
         let_go()
+
+
+def _array_file(generation: int, number: int) -> str:
+    return f"{_ARRAY}{generation}-{number}"
 
 
 def taken(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:

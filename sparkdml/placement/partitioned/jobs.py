@@ -15,11 +15,11 @@ from sparkdml.data.ingest import Refusal
 from sparkdml.data.store import home_of, local_directories, remove_home
 from sparkdml.placement.partitioned import steps, work
 from sparkdml.placement.partitioned.layout import (
-    Kept,
     Layout,
     Missing,
     Place,
     ShardAnswer,
+    Staying,
     Told,
     WorkerAnswer,
     in_order,
@@ -58,7 +58,7 @@ class Jobs:
         mail = self._anchor.mapPartitions(of_coefficients(self._layout, published)) if self._apart else None
         return in_order(ask_workers(self._dataset, task, mail))
 
-    def step(self, order: dict[str, Any], generation: int, told: Told | None, kept: Kept) -> list[ShardAnswer]:
+    def step(self, order: dict[str, Any], generation: int, told: Told | None, kept: Staying) -> list[ShardAnswer]:
         """A step of all shards."""
         with self._shipped(told) as there:
             task = steps.stepping(self._layout, order, generation, there, kept)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkdml.algorithms.sharded import Sharded
+from sparkdml.algorithms.sharded import Lead, Sharded
 from sparkdml.core import Tally, Update
 from sparkdml.data.dataset import Sighting
 from sparkdml.data.statistics import Statistics
@@ -19,7 +19,7 @@ from sparkdml.problem import Objective
 #: Ranges in which the features that occur are counted, to give shards about the same work.
 BUCKETS = 256
 #: The generations whose files stay: of states, and of what was published.
-Kept = tuple[tuple[int, ...], tuple[int, ...]]
+Staying = tuple[tuple[int, ...], tuple[int, ...]]
 #: Coefficients of one shard, where they are so many that there are more shards than slots.
 SHARD_SIZE = 2**24
 
@@ -110,6 +110,20 @@ class Layout:
     def parcel(self, worker: Place, clock: int) -> Path:
         """What a worker leaves for the shards in the round ``clock``."""
         return Path(worker.directory) / f"parcel-{self.fit}-{clock}"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a fit is: all that the driver must know to go on from there.
+
+    generation : of the shards' states. published : of what workers see. shift : (K,), ``mean' coefficients`` there.
+    """
+
+    lead: Lead
+    tail: Any
+    generation: int
+    published: int
+    shift: np.ndarray
 
 
 def bucket_edges(features: int) -> np.ndarray:

@@ -20,9 +20,10 @@ from sparkdml.core import Update, payload_bytes
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps, work
+from sparkdml.placement.partitioned.checkpoints import Keeper, Kept, read_states, write_states
 from sparkdml.placement.partitioned.crew import Crew, CrewLostError
 from sparkdml.placement.partitioned.jobs import Jobs, LostError, ask_shards, ask_workers, remove_files, size_of
-from sparkdml.placement.partitioned.layout import Layout, Missing, Place, Told, shard_bounds
+from sparkdml.placement.partitioned.layout import Layout, Missing, Place, Position, Told, shard_bounds
 from sparkdml.placement.partitioned.mail import of_statistics, site
 from sparkdml.placement.ship import Inline, ship
 from sparkdml.problem import Objective, Problem
@@ -38,20 +39,6 @@ logger = logging.getLogger(__name__)
 KEEP_EVERY = 10
 #: Rows of one chunk of a finished model.
 CHUNK_ROWS = 2**18
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a fit is: all that the driver must know to go on from there.
-
-    generation : of the shards' states. published : of what workers see. shift : (K,), ``mean' coefficients`` there.
-    """
-
-    lead: Lead
-    tail: Any
-    generation: int
-    published: int
-    shift: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -90,14 +77,16 @@ class Partitioned:
         history: History | None = None,
         initial: Start | None = None,
         finish: Callable[[np.ndarray], np.ndarray] | None = None,
+        keeper: Keeper | None = None,
     ) -> TrainedShards:
         """Train from the tail ``start``: intercepts at the mean row, then the loss's own parameters.
 
         ``initial``: coefficients for features as stored to begin with instead of 0; then the intercepts of
         ``start``, too, are for features as stored.
         ``finish`` changes coefficients (n, K) of the answer, each row for itself.
+        ``keeper`` : where states are kept, and where the fit goes on from; ``history`` then has those rounds already.
         """
-        with _Fit(algorithm, objective, dataset, start, history or History(), initial) as fit:
+        with _Fit(algorithm, objective, dataset, start, history or History(), initial, keeper) as fit:
             fit.begin()
             while True:
                 fit.run(on_round)
@@ -118,9 +107,10 @@ class _Fit:
         start: np.ndarray,
         history: History,
         initial: Start | None,
+        keeper: Keeper | None,
     ) -> None:
         self._algorithm, self._objective, self._dataset = algorithm, objective, dataset
-        self._start, self._history, self._initial = start, history, initial
+        self._start, self._history, self._initial, self._keeper = start, history, initial, keeper
         self._tail_problem: Problem = objective.tail()
         self._sc: SparkContext = dataset.context
         self._id = uuid.uuid4().hex[:16]
@@ -150,12 +140,16 @@ class _Fit:
         raise FilesVanishError
 
     def _begin(self) -> None:
-        fit, shards = self._id, list[Place]()
+        fit, shards, kept = self._id, list[Place](), self._latest()
+        del self._history.rounds[kept.rounds if kept else 0 :]
         self._stack.callback(lambda: remove_files(self._dataset, fit, shards))
         workers = ask_workers(self._dataset, work.locating(self._dataset.features))
         touched = np.sum([worker.touched for worker in workers], axis=0)
         outputs = self._objective.loss.outputs
-        bounds = shard_bounds(touched, self._dataset.features, outputs, task_slots(self._sc))
+        if kept is None:
+            bounds = shard_bounds(touched, self._dataset.features, outputs, task_slots(self._sc))
+        else:
+            bounds = kept.bounds
         layout = Layout(
             self._id,
             self._algorithm,
@@ -184,9 +178,12 @@ class _Fit:
         tail, sums = self._algorithm.init(self._tail_problem, start)
         lead = self._algorithm.begin(reduce(add_sums, [sums, *(answer.sums for answer in answers)]))
         self._position = Position(lead, tail, 0, 0, shift)
+        if kept is not None:
+            assert self._keeper is not None
+            self._position = read_states(self._anchor, self._shipped, kept, self._keeper.path(kept))
         self._kept = (self._position, len(self._history.rounds))
-        self.coordinates = sum(answer.coordinates for answer in answers)
-        logger.info("%d shards hold %d coordinates of features that occur", layout.shard_count, self.coordinates)
+        self._coordinates = sum(answer.coordinates for answer in answers)
+        logger.info("%d shards hold %d coordinates of features that occur", layout.shard_count, self._coordinates)
 
     def _is_here(self, layout: Layout) -> bool:
         return {worker.host for worker in layout.workers} == {site()}
@@ -211,8 +208,8 @@ class _Fit:
                     self._hands = self._jobs()
 
     def _hired(self, stack: ExitStack) -> Crew | Jobs:
-        """A crew where everything is on the driver's host, once a fit; ``stack`` ends it."""
-        if self._hires == 0 and self._is_here(self._layout) and not self._apart:
+        """A crew where all is on the driver's host, once a fit, if none needs its slots; ``stack`` ends it."""
+        if self._hires == 0 and self._keeper is None and self._is_here(self._layout) and not self._apart:
             self._hires = 1
             members = min(task_slots(self._sc), max(len(self._layout.workers), self._layout.shard_count))
             try:
@@ -256,6 +253,7 @@ class _Fit:
             asked = on_round(done, here.lead)
             if asked is not None and here.lead.stop is None:
                 self._position = replace(here, lead=replace(here.lead, stop=asked))
+        self._keep(self._position)
 
     def _evaluate(self, here: Position, clock: int) -> tuple[dict[str, Any], Told]:
         """One look of all workers at what is published."""
@@ -321,10 +319,11 @@ class _Fit:
                 logger.warning("files of a round were lost (%s); going on after round %d", lost, rounds - 1)
                 self._position, self._history.rounds[rounds:] = position, []
                 return
-        logger.warning("shards were lost (%s), and the state kept of them; starting again", lost)
+        latest = self._latest()
+        then = "starting again" if latest is None else f"going on after round {latest.rounds - 1}, from the checkpoint"
+        logger.warning("shards were lost (%s), and the state kept of them; %s", lost, then)
         self._stack.close()
         self._id = uuid.uuid4().hex[:16]
-        self._history.rounds.clear()
         self.begin()
 
     def _find_workers(self) -> None:
@@ -336,6 +335,25 @@ class _Fit:
     def _is_whole(self, position: Position) -> bool:
         check = steps.checking(self._shipped, position.generation, position.published)
         return all(answer is None for answer in self._anchor.mapPartitions(check).collect())
+
+    def _latest(self) -> Kept | None:
+        return None if self._keeper is None else self._keeper.latest()
+
+    def _keep(self, here: Position) -> None:
+        """Write a checkpoint, if it is time."""
+        rounds, keeper = len(self._history.rounds), self._keeper
+        if keeper is None or here.lead.stop is not None or not keeper.due(rounds):
+            return
+
+        def write(path: str) -> None:
+            try:
+                write_states(self._anchor, self._shipped, here, path)
+            except Exception as error:
+                if self._is_whole(here):
+                    raise
+                raise LostError([Missing("shard", -1, "states that were to be kept")]) from error
+
+        keeper.keep(Kept(here, rounds, self._layout.bounds, self._coordinates), write)
 
     # ---- the end
 

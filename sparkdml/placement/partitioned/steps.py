@@ -16,7 +16,7 @@ from sparkdml.data.ingest import Refusal
 from sparkdml.data.routing import localised
 from sparkdml.data.store import home_of, local_directories
 from sparkdml.placement.partitioned.files import ShardFiles, added, open_kept
-from sparkdml.placement.partitioned.layout import Kept, Layout, Missing, Place, ShardAnswer, Told
+from sparkdml.placement.partitioned.layout import Layout, Missing, Place, ShardAnswer, Staying, Told
 from sparkdml.placement.partitioned.mail import Mail, moments_of, site
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Problem
@@ -65,7 +65,7 @@ def founding(layout: Shipped, initial: Shipped) -> Task:
     return _over_shards(found)
 
 
-def stepping(layout: Shipped, order: dict[str, Any], generation: int, message: Shipped | None, kept: Kept) -> Task:
+def stepping(layout: Shipped, order: dict[str, Any], generation: int, message: Shipped | None, kept: Staying) -> Task:
     """From the state of ``generation`` to the next one; files of generations not ``kept`` (states, published) go."""
 
     def step(number: int, mail: Mail) -> ShardAnswer | Missing:

@@ -81,11 +81,14 @@ def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -
 def forgetting(fit: str) -> Task:
     """Remove what a fit left beside the blocks."""
 
-    def forget(handle: Handle, routed: Routed, mail: Mail) -> None:
-        for path in Path(_directory(handle)).glob(f"parcel-{fit}-*"):
-            path.unlink(missing_ok=True)
+    def forget(handles: Iterable[Handle]) -> Iterator[Any]:
+        for handle in list(handles):
+            for path in Path(_directory(handle)).glob(f"parcel-{fit}-*"):
+                path.unlink(missing_ok=True)
+        let_go()
+        return iter(())
 
-    return _over_handles(forget)
+    return forget
 
 
 def _pull(
