@@ -351,7 +351,7 @@ class Grouped(Cluster):
         self.settle()
 
 
-BOUNDS = settings(max_examples=100, stateful_step_count=40)
+BOUNDS = settings(max_examples=60, stateful_step_count=40)
 for machine in (BulkSynchronous, WithBackupWorkers, StaleSynchronous, Asynchronous, Grouped):
     machine.TestCase.settings = BOUNDS
 TestBulkSynchronous = BulkSynchronous.TestCase
