@@ -85,6 +85,8 @@ def step(x: Table, gradient: Table, step_size: float) -> Result:
 
 def top_k(x: Table, k: float) -> Result:
     """Keys and rows of the k rows of largest Euclidean norm, the largest first; of equals the smaller key."""
+    if not 0.0 <= k < np.inf:
+        raise RefusedCallError("argument", f"k={k}; take a number of rows")
     values, keys = x.values, x.keys()
     sizes = np.einsum("ij,ij->i", values, values, dtype=np.float64)
     count = min(int(k), len(keys))
