@@ -261,3 +261,33 @@ def test_remembered_keys_take_bounded_memory() -> None:
     for digest in "abc":
         known.add(digest)
     assert ["a" in known, "b" in known, "c" in known] == [False, True, True]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pulled_values_stay_as_they_are_whatever_happens_to_the_table(lazy: bool) -> None:
+    one, everything = made(name="sgd", l2=0.1) if lazy else made(), Range(0, 12)
+    one.push(everything, np.ones(12))
+    changes = [
+        lambda: one.push(everything, np.ones(12)),
+        lambda: one.push(np.array([3]), np.ones(1)),
+        lambda: one.pull(everything),  # brings rows up to date
+        lambda: one.assign(Range(2, 4), np.ones(2)),
+        lambda: functions.scale(one, 2.0),
+        lambda: functions.axpy(one, one, 2.0),
+        lambda: functions.proximal(one, 1.0, 1.0, 0.0),
+    ]
+    for change in changes:
+        found, part = one.pull(everything), one.pull(Range(2, 5))
+        before = found.copy()
+        change()
+        np.testing.assert_array_equal(found, before)
+        np.testing.assert_array_equal(part, before[2:5])
+        assert not found.flags.writeable
+
+
+def test_values_that_nobody_has_are_changed_in_place() -> None:
+    one, everything = made(), Range(0, 12)
+    place = one.values.__array_interface__["data"]
+    one.pull(everything)
+    one.push(everything, np.ones(12))
+    assert one.values.__array_interface__["data"] == place
