@@ -1,5 +1,5 @@
-"""The parameter server: push + pull by size and number of clients, beside bare echoes of the same bytes taken in turn;
-and sparse rows a second by number of shards."""
+"""The parameter server: push and pull, as one call and as two, by size and number of clients, beside bare echoes of the
+same bytes taken in turn; and sparse rows a second by number of shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import transports
 from console import table
 
-OURS = "push + pull"
+OURS = ("exchange", "push, pull")
 _PATIENCE = 120.0
 
 
@@ -51,7 +51,7 @@ def _sizes(size: int, clients: int, repeats: int) -> list[list[str]]:
     with transports.echoes(names) as addresses, local(1, workers=clients) as servers:
         given = (addresses, servers.addresses, servers.security, size, repeats, clients)
         found = _clients(clients, _time, given)
-    medians = {name: statistics.median(t for one in found for t in one[name]) for name in (OURS, *names)}
+    medians = {name: statistics.median(t for one in found for t in one[name]) for name in (*OURS, *names)}
     bare = medians["bare sockets"]
     return [
         [
@@ -90,7 +90,11 @@ def _time(
             c.push(worker, now, 0, {"w": Push(array)})
             c.pull({"w": None}, worker, now + 1)
 
-        calls = {OURS: push_and_pull} | {name: transports.client(name, where) for name, where in addresses.items()}
+        def exchange(array: np.ndarray) -> None:
+            c.exchange(worker, next(clock), 0, {"w": Push(array)}, {"w": None})
+
+        ours = dict(zip(OURS, (exchange, push_and_pull), strict=True))
+        calls = ours | {name: transports.client(name, where) for name, where in addresses.items()}
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for repeat in range(repeats + 2):
             for name, call in calls.items():
