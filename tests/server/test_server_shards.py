@@ -303,6 +303,13 @@ def test_a_snapshot_is_all_of_it(tmp_path) -> None:
         pass
 
 
+def test_who_listens_to_the_network_without_tls_is_warned(caplog) -> None:
+    with servers(host="127.0.0.1"):
+        assert not caplog.records
+    with servers(host="0.0.0.0"):
+        assert "unencrypted" in caplog.text
+
+
 # what a client with the token, and without sense, sends
 
 NAMES = st.sampled_from(["w", "r", "x", "", 3, None])
