@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 100_000, 1_000_000, 5_000_000], help="float32")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--transports", nargs="+", default=transports.available(), choices=transports.available())
     parser.add_argument("--repeats", type=int, default=30, help="of each call, in turn; fewer for large ones")
     parser.add_argument(
         "--shards", type=int, nargs="*", default=[1, 2, 4], help="for sparse rows; none to leave them out"
@@ -31,10 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of sparse rows, for each number of shards")
     parser.add_argument("--rounds", type=int, default=3, help="how often numbers of shards take turns")
     options = parser.parse_args(argv)
-    body = [["floats", "clients", "", "ms", "GB/s a client", "x bare", "% of bare"]]
+    body = [["floats", "clients", "", "ms", "GB/s a client", f"x {options.transports[0]}", "%"]]
     for size in options.sizes:
         for clients in options.clients:
-            body += _sizes(size, clients, max(options.repeats * 10**6 // max(size, 10**6), 5))
+            body += _sizes(size, clients, options.transports, max(options.repeats * 10**6 // max(size, 10**6), 5))
     print(table(body))
     if options.shards:
         print(_rows(options.shards, options.seconds, options.rounds))
@@ -44,15 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 # push + pull
 
 
-def _sizes(size: int, clients: int, repeats: int) -> list[list[str]]:
+def _sizes(size: int, clients: int, names: list[str], repeats: int) -> list[list[str]]:
     from sparkdml.server.launch import local
 
-    names = transports.available()
     with transports.echoes(names) as addresses, local(1, workers=clients) as servers:
         given = (addresses, servers.addresses, servers.security, size, repeats, clients)
         found = _clients(clients, _time, given)
     medians = {name: statistics.median(t for one in found for t in one[name]) for name in (*OURS, *names)}
-    bare = medians["bare sockets"]
+    bare = medians[names[0]]
     return [
         [
             f"{size}",

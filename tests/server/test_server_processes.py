@@ -81,10 +81,16 @@ def test_servers_work_are_watched_and_end_with_the_block() -> None:
 
 
 def test_servers_end_when_the_block_is_left_by_an_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt), local(1, workers=1) as servers:
-        process = servers.primaries[0].process
-        raise KeyboardInterrupt
-    assert process.returncode == 0
+    found = []
+
+    def run() -> None:
+        with local(1, workers=1) as servers:
+            found.append(servers.primaries[0].process)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert found[0].returncode == 0
 
 
 def test_a_server_that_cannot_start_says_why() -> None:
