@@ -28,10 +28,10 @@ ROOMS = [
     {"params", "persist", "saving"},
     {"cooperation"},
     {"placement"},
+    {"server"},
     {"algorithms"},
     {"optim"},
     {"problem"},
-    {"server"},
     {"comm"},
     {"data"},
     {"losses", "penalties", "families"},
@@ -39,7 +39,7 @@ ROOMS = [
     {"report"},
     {"core"},
 ]
-WITHOUT_SPARK = ["losses", "penalties", "families", "optim", "comm", "algorithms"]
+WITHOUT_SPARK = ["losses", "penalties", "families", "optim", "comm", "algorithms", "server"]
 
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

@@ -1,1 +1,1 @@
-"""The parameter server: coefficients in a process of their own, to which workers push updates."""
+"""The parameter server: one process a shard, tables of named arrays, clients that pull and push."""

@@ -1,0 +1,86 @@
+"""A client's calls to one shard: keys by digest, changes once, and the backup when the primary is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparkdml.server.keys import Keys, KnownDigests
+from sparkdml.server.wire import Connection, Header, Security, ServerRefusedError, ServerUnreachableError
+
+#: What a part says, its keys, its update.
+Told = tuple[Header, Keys | None, np.ndarray | None]
+Answer = tuple[Header, list[np.ndarray]]
+
+
+class Link:
+    """Threads take turns. ``addresses``: the shard's server, then its backup."""
+
+    def __init__(self, addresses: Sequence[str], security: Security, timeout: float, client: str) -> None:
+        self._connections = [Connection(address, security, timeout) for address in addresses]
+        self._client, self._number = client, 0
+        self._known = KnownDigests()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def ask(self, op: str, header: Header, **options: Any) -> Answer:
+        """A call that changes nothing."""
+        with self._lock:
+            return self._call(op, header, (), **options)
+
+    def change(self, op: str, header: Header) -> Answer:
+        """A call that is carried out once, however often it is sent."""
+        with self._lock:
+            return self._call(op, self._numbered(header), ())
+
+    def compute(self, function: str, tables: Sequence[str], numbers: dict[str, Any], changes: bool) -> Answer:
+        header = {"function": function, "tables": list(tables), "numbers": numbers}
+        return self.change("compute", header) if changes else self.ask("compute", header)
+
+    def parts(self, op: str, header: Header, told: Sequence[Told], **options: Any) -> Answer:
+        """A call about rows of tables. Keys that the server does not remember, or no more, are sent along."""
+        with self._lock:
+            if op != "pull":
+                header = self._numbered(header)
+            try:
+                return self._call(op, *self._spelled(header, told), **options)
+            except ServerRefusedError as error:
+                if error.kind != "unknown keys":
+                    raise
+            self._known.forget()
+            return self._call(op, *self._spelled(header, told), **options)
+
+    def _numbered(self, header: Header) -> Header:
+        self._number += 1
+        return {**header, "client": self._client, "number": self._number}
+
+    def _spelled(self, header: Header, told: Sequence[Told]) -> tuple[Header, list[np.ndarray]]:
+        parts, arrays = [], []
+        for one, keys, update in told:
+            if keys is not None:
+                if keys.digest in self._known:
+                    one = {**one, "digest": keys.digest}
+                else:
+                    one = {**one, "keys": True}
+                    arrays.append(keys.array)
+                    self._known.add(keys.digest)
+            parts.append(one)
+            if update is not None:
+                arrays.append(update)
+        return {**header, "parts": parts}, arrays
+
+    def _call(self, op: str, header: Header, arrays: Sequence[np.ndarray], **options: Any) -> Answer:
+        while True:
+            try:
+                return self._connections[0].call(op, header, arrays, **options)
+            except (ServerUnreachableError, ServerRefusedError) as error:
+                gone = isinstance(error, ServerUnreachableError) or error.kind == "superseded"
+                if len(self._connections) == 1 or not gone:
+                    raise
+                self._connections.pop(0).close()

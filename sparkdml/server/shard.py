@@ -1,0 +1,275 @@
+"""One shard: what becomes of a call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sparkdml.server.clocks import Ledger, Verdict
+from sparkdml.server.functions import FUNCTIONS
+from sparkdml.server.keys import KeyCache
+from sparkdml.server.metrics import NOBODY, Metrics
+from sparkdml.server.parts import Part, argument, named, read_parts, spelled_out, summed
+from sparkdml.server.specs import Budget, TableSpec
+from sparkdml.server.tables import Table, table
+from sparkdml.server.wire import Header, Reply
+from sparkdml.server.wire.errors import RefusedCallError
+
+#: So many clients' last answers are remembered.
+_CLIENTS = 1024
+
+#: Told of every call that changed something, in order, before it is answered.
+Log = Callable[[str, Header, Sequence[np.ndarray]], None]
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much memory tables and remembered keys may take, in bytes."""
+
+    tables: int = _half_of_memory()
+    keys: int = 2**28
+
+
+class Shard:
+    """The handler of a server (:func:`sparkdml.server.wire.serve`).
+
+    Calls that change something come one at a time, so that ledger, tables and log agree; pulls and functions that only
+    read hold a table's lock while they copy or compute.
+    """
+
+    def __init__(self, ledger: Ledger, room: Room, metrics: Metrics) -> None:
+        self.ledger, self.metrics = ledger, metrics
+        self.tables: dict[str, Table] = {}
+        self.budget, self.keys = Budget(room.tables), KeyCache(room.keys)
+        self.pending: dict[tuple[int, int], list[Part]] = {}
+        self.answered: OrderedDict[str, tuple[int, Header]] = OrderedDict()
+        self.changed = threading.Condition(threading.RLock())
+        self.log: Log = lambda *_: None
+        self.closing = False
+        self._reads = {"pull": self._pull, "status": self._status}
+        changes = self._create, self._drop, self._arrive, self._leave, self._lose, self._push, self._assign
+        self._writes = {change.__name__[1:]: change for change in changes}
+
+    def __call__(self, op: str, header: Header, arrays: list[np.ndarray], peer: str) -> Reply:
+        if op in self._reads:
+            return self._reads[op](header, arrays)
+        if op == "compute":
+            return self._compute(header, arrays)
+        if op not in self._writes:
+            raise RefusedCallError("unknown", f"'{op}' is nothing that this server does")
+        with self.changed:
+            return self._once(op, header, arrays, self._writes[op])
+
+    def close(self) -> None:
+        """Calls that wait are refused."""
+        with self.changed:
+            self.closing = True
+            self.changed.notify_all()
+
+    def _once(
+        self, op: str, header: Header, arrays: list[np.ndarray], write: Callable[[Header, list[np.ndarray]], Reply]
+    ) -> Reply:
+        """Carry out a change unless it is a repetition of the client's last one."""
+        client, number = argument(header, "client", str), argument(header, "number", int)
+        last, answer = self.answered.get(client, (-1, {}))
+        if number == last:
+            return answer, ()
+        if number < last:
+            raise RefusedCallError("repeated", f"call {number} comes after call {last} of the same client")
+        answer, results = write(header, arrays)
+        self.answered[client] = (number, answer)
+        self.answered.move_to_end(client)
+        if len(self.answered) > _CLIENTS:
+            self.answered.popitem(last=False)
+        if "parts" not in header:
+            self.log(op, header, arrays)
+        self.changed.notify_all()
+        return answer, results
+
+    # tables
+
+    def _create(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        try:
+            spec = TableSpec(**argument(header, "spec", dict))
+            there = self.tables.get(spec.name)
+            if there is None:
+                self.tables[spec.name] = table(spec, self.budget)
+            elif there.spec != spec:
+                raise RefusedCallError("other table", f"'{spec.name}' is there as {there.spec}; drop it first")
+        except RefusedCallError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise RefusedCallError("argument", str(error)) from None
+        return {}, ()
+
+    def _drop(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        gone = named(self.tables, header.get("table"))
+        if any(part.table is gone for push in self.pending.values() for part in push):
+            raise RefusedCallError("in use", f"'{gone.spec.name}' has pushes of an open round")
+        del self.tables[gone.spec.name]
+        self.budget.used -= gone.rows * gone.spec.row_bytes
+        return {}, ()
+
+    # clocks
+
+    def _arrive(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        clock = self._told(self.ledger.arrive, argument(header, "worker", int), argument(header, "attempt", int))
+        self._step_rounds()
+        return {"clock": clock}, ()
+
+    def _leave(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        self._told(self.ledger.leave, argument(header, "worker", int))
+        self._step_rounds()
+        return {}, ()
+
+    def _lose(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        self._told(self.ledger.lose, argument(header, "worker", int))
+        self._step_rounds()
+        return {}, ()
+
+    def _push(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        worker, clock, attempt = (argument(header, name, int) for name in ("worker", "clock", "attempt"))
+        parts = read_parts(header, arrays, self.tables, self.keys, updates=True)
+        ahead = max(clock - self.ledger.minimum(), 0)
+        verdict: Verdict = self._told(self.ledger.push, worker, clock, attempt)
+        if verdict is Verdict.APPLY:
+            self.metrics.ahead(str(worker), ahead)
+            if self.ledger.groups:
+                self._keep(worker, clock, parts)
+                self._step_rounds()
+            else:
+                self._apply(parts)
+        self.metrics.pushed(str(worker), verdict.value, sum(array.nbytes for array in arrays))
+        self.log("push", *spelled_out(header, parts))
+        return {"verdict": verdict.value}, ()
+
+    def _told(self, call: Callable[..., Any], *numbers: int) -> Any:
+        try:
+            return call(*numbers)
+        except ValueError as error:
+            raise RefusedCallError("clock", str(error)) from None
+
+    def _keep(self, worker: int, clock: int, parts: Sequence[Part]) -> None:
+        """Until the round closes; the memory for new rows is taken now, when it can still be refused."""
+        for part in parts:
+            with part.table.lock:
+                part.table.reserve(part.selection)
+        self.pending[worker, clock] = [part.kept() for part in parts]
+
+    def _step_rounds(self) -> None:
+        """Rounds that closed are one step each, along the sum of their pushes in the order of workers."""
+        for closed in self.ledger.closed():
+            self._apply(summed([self.pending.pop((worker, closed.clock)) for worker in closed.workers]))
+
+    def _apply(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            assert part.update is not None
+            with part.table.lock:
+                part.table.push(part.selection, part.update, part.step_size)
+
+    # values
+
+    def _assign(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        parts = read_parts(header, arrays, self.tables, self.keys, updates=True)
+        for part in parts:
+            assert part.update is not None
+            with part.table.lock:
+                part.table.assign(part.selection, part.update)
+        self.metrics.pushed(NOBODY, "assign", sum(array.nbytes for array in arrays))
+        self.log("assign", *spelled_out(header, parts))
+        return {}, ()
+
+    def _pull(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        worker = argument(header, "worker", int) if "worker" in header else None
+        with self.changed:
+            parts = read_parts(header, arrays, self.tables, self.keys, updates=False)
+            if worker is not None:
+                self._wait(worker, argument(header, "clock", int), argument(header, "wait", float))
+                self.ledger.read(worker)
+            minimum = self.ledger.minimum()
+        results = []
+        for part in parts:
+            with part.table.lock:
+                if isinstance(part.selection, np.ndarray) and header.get("name_keys"):
+                    results.append(part.selection)
+                results.append(part.table.pull(part.selection))
+        self.metrics.pulled(NOBODY if worker is None else str(worker), sum(array.nbytes for array in results))
+        return {"minimum": minimum}, results
+
+    def _wait(self, worker: int, clock: int, seconds: float) -> None:
+        """Until the worker may read at this clock."""
+        began = time.monotonic()
+        while not self._told(self.ledger.may_read, worker, clock):
+            left = began + seconds - time.monotonic()
+            if self.closing:
+                raise RefusedCallError("closing", "the server ends")
+            if left <= 0.0:
+                slowest = self.ledger.minimum()
+                what = f"worker {worker} waited {seconds:g} s to read at clock {clock}, but the slowest is at {slowest}"
+                remedy = "see whether that one still runs, declare it lost, or allow for a longer timeout"
+                raise RefusedCallError("timeout", f"{what}; {remedy}")
+            self.changed.wait(left)
+        waited = time.monotonic() - began
+        if waited > 1e-3:
+            self.metrics.waited(str(worker), waited)
+
+    def _compute(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        name = argument(header, "function", str)
+        if name not in FUNCTIONS:
+            raise RefusedCallError(
+                "argument", f"function {name[:80]!r} is not known; take one of {', '.join(FUNCTIONS)}"
+            )
+        function = FUNCTIONS[name]
+        given = argument(header, "numbers", dict)
+        if not given.keys() <= function.numbers.keys():
+            raise RefusedCallError(
+                "argument", f"{name} takes {', '.join(function.numbers) or 'no numbers'}, not {list(given)}"
+            )
+        numbers = {
+            key: argument({key: given.get(key, default)}, key, float) for key, default in function.numbers.items()
+        }
+
+        def run(header: Header, arrays: list[np.ndarray]) -> Reply:
+            chosen = [named(self.tables, other) for other in argument(header, "tables", list)]
+            if len(chosen) != function.tables:
+                raise RefusedCallError("argument", f"{name} takes {function.tables} tables, not {len(chosen)}")
+            with ExitStack() as stack:
+                for one in sorted({one.spec.name: one for one in chosen}.items()):
+                    stack.enter_context(one[1].lock)
+                return function.run(*chosen, **numbers)
+
+        if not function.changes:
+            return run(header, arrays)
+        with self.changed:
+            return self._once("compute", header, arrays, run)
+
+    def _status(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        with self.changed:
+            tables = {
+                name: {**asdict(one.spec), "rows": one.rows, "pushes": one.count} for name, one in self.tables.items()
+            }
+            return {
+                "tables": tables,
+                "minimum": self.ledger.minimum(),
+                "workers": self.metrics.numbers(),
+                **self.gauges(),
+            }, ()
+
+    def gauges(self) -> dict[str, float]:
+        """How much there is of what."""
+        return {
+            "table_bytes": self.budget.used, "key_bytes": self.keys.bytes, "key_hits": self.keys.hits,
+            "key_misses": self.keys.misses, "open_pushes": len(self.pending),
+        }  # fmt: skip
