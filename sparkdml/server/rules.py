@@ -51,18 +51,19 @@ class Add(Rule):
 class Stepped(Rule):
     """A step of ``sparkdml.optim.steps`` along the update as a gradient, in float64.
 
-    ``l2 / 2 x^2 + l1 |x|`` is the penalty of every value; with one, the rule is lazy.
+    ``l2 / 2 x^2 + l1 |x|`` is the penalty of every value; with one, the rule is lazy. The gradient is the update over
+    ``divisor``.
     """
 
-    def __init__(self, step: Step, step_size: float, l1: float, l2: float) -> None:
-        self.step, self.step_size, self.l1, self.l2 = step, step_size, l1, l2
+    def __init__(self, step: Step, step_size: float, l1: float, l2: float, divisor: float) -> None:
+        self.step, self.step_size, self.l1, self.l2, self.divisor = step, step_size, l1, l2, divisor
         self.lazy = l1 > 0.0 or l2 > 0.0
 
     def slots(self, rows: int, width: int) -> Slots:
         return tuple(slot.reshape(rows, width) for slot in self.step.slots(rows * width))
 
     def apply(self, values: np.ndarray, update: np.ndarray, slots: Slots, moment: Moment) -> None:
-        gradient = update.astype(np.float64, copy=False).reshape(-1)
+        gradient = update.astype(np.float64, copy=False).reshape(-1) / self.divisor
         flat, kept = self._flat(values, slots)
         prox = self._prox(flat.size)
         self._store(values, slots, self.step.update(flat, gradient, kept, moment.step_size, moment.count, prox))
@@ -87,7 +88,9 @@ class Stepped(Rule):
             slot[:] = new.reshape(slot.shape)
 
 
-def rule(name: str, step_size: float = 1.0, l1: float = 0.0, l2: float = 0.0, **options: Any) -> Rule:
+def rule(
+    name: str, step_size: float = 1.0, l1: float = 0.0, l2: float = 0.0, divisor: float = 1.0, **options: Any
+) -> Rule:
     """``add``, or one of ``sparkdml.optim.steps.STEPS`` with its options. Raises ValueError."""
     if name == "add":
         if options or l1 or l2 or step_size != 1.0:
@@ -95,9 +98,10 @@ def rule(name: str, step_size: float = 1.0, l1: float = 0.0, l2: float = 0.0, **
         return Add()
     if name not in STEPS:
         raise ValueError(f"rule '{name}' is not known; take one of add, {', '.join(STEPS)}")
-    if not (step_size > 0.0 and l1 >= 0.0 and l2 >= 0.0):
-        raise ValueError(f"step_size={step_size}, l1={l1}, l2={l2}; the first must be more than 0, the others not less")
+    if not (step_size > 0.0 and divisor > 0.0 and l1 >= 0.0 and l2 >= 0.0):
+        given = f"step_size={step_size}, divisor={divisor}, l1={l1}, l2={l2}"
+        raise ValueError(f"{given}; the first two must be more than 0, the others not less")
     try:
-        return Stepped(STEPS[name](**options), float(step_size), float(l1), float(l2))
+        return Stepped(STEPS[name](**options), float(step_size), float(l1), float(l2), float(divisor))
     except TypeError as error:
         raise ValueError(f"rule '{name}' with {options}: {error}") from None
