@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class Steps:
     def _rule(self, penalised: bool) -> dict[str, Any]:
         step = self.algorithm.step
         name = next(name for name, known in STEPS.items() if known is type(step))
-        options = {field.name: getattr(step, field.name) for field in fields(step)}
+        options = dict(vars(step))
         strengths = {"l1": 0.0, "l2": 0.0}
         if penalised:
             prox = proximal(self.problem)

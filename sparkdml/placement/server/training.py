@@ -21,7 +21,7 @@ from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.local import Local
 from sparkdml.placement.server.tables import CONTROL, PASSES, Steps, start_of
 from sparkdml.placement.server.work import Orders, working
-from sparkdml.placement.ship import Shipped, ship
+from sparkdml.placement.ship import ship
 from sparkdml.placement.side_job import SideJob
 from sparkdml.problem import Problem
 from sparkdml.report.history import History, Round
@@ -49,10 +49,21 @@ _GIVES_WAY = (
 
 @dataclass(frozen=True)
 class Sidecar:
-    """How workers cooperate through servers: ``staleness`` 0 is BSP, n SSP, -1 ASP; ``shards`` processes."""
+    """How workers cooperate through servers: ``staleness`` 0 is BSP, n SSP, -1 ASP; ``shards`` processes.
+
+    ``backup_workers`` are how many of the slowest a BSP round does without.
+    """
 
     staleness: int = 0
     shards: int = 1
+    backup_workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.backup_workers and self.staleness != 0:
+            raise ValueError(
+                f"backupWorkers={self.backup_workers} with staleness={self.staleness}: only rounds (staleness=0) can "
+                "do without some workers; unset one of them"
+            )
 
 
 class Server(Placement):
@@ -102,7 +113,7 @@ class Server(Placement):
         steps = Steps(algorithm, problem)
         workers = len(dataset.handles)
         with (
-            launch.local(self.sidecar.shards, workers, self.sidecar.staleness) as servers,
+            launch.local(self.sidecar.shards, workers, self.sidecar.staleness, self.sidecar.backup_workers) as servers,
             servers.client() as client,
             ship(dataset.context, steps, 24 * problem.features) as there,
         ):
