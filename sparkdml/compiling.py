@@ -22,6 +22,8 @@ from sparkdml.optim.java_random import java_gaussians
 from sparkdml.penalties import ElasticNet
 from sparkdml.placement.partitioned.files import added
 from sparkdml.problem import Problem, Scaling
+from sparkdml.server.keys import Keys
+from sparkdml.server.places import Places
 from sparkdml.wide.requests import split
 from sparkdml.wide.rows import SparseBatch
 
@@ -65,6 +67,10 @@ def _compile_wide() -> None:
     places.flags.writeable = sums.flags.writeable = False
     added(np.zeros((3, 1)), places, sums)
     hashed_gaussians(0, places.astype(np.int64), 1)
+    for keys in (places.astype(np.int64), Keys(places).array):
+        rows = Places()
+        rows.add(keys)
+        rows.find(keys)
 
 
 def _plan(solver: str, optimizer: str) -> Plan:

@@ -196,6 +196,10 @@ class Client:
     def status(self) -> list[Header]:
         return [answer for answer, _ in self._each(lambda _, link: link.ask("status", {}))]
 
+    def snapshot(self, name: str) -> None:
+        """Have every shard s write ``name.s`` to its directory. No moment is that of all shards; clocks tell them."""
+        self._each(lambda shard, link: link.ask("snapshot", {"name": f"{name}.{shard}"}))
+
     def stop(self) -> None:
         """Have all servers end."""
         self._each(lambda _, link: link.ask("stop", {}))

@@ -32,7 +32,7 @@ class Function(NamedTuple):
 def axpy(y: Table, x: Table, a: float) -> Result:
     """``y += a x``."""
     _check_alike(y, x)
-    for to, of in _chunks(y.values, x.values):
+    for to, of in _chunks(y.changing(), x.values):
         to += a * of
     return {}, []
 
@@ -57,13 +57,14 @@ def norm(x: Table, order: float) -> Result:
 
 def scale(x: Table, a: float) -> Result:
     """``x *= a``."""
-    x.values[:] *= a
+    values = x.changing()
+    values *= a
     return {}, []
 
 
 def proximal(x: Table, rate: float, l1: float, l2: float) -> Result:
     """``argmin_z l2 / 2 z^2 + l1 |z| + (z - x)^2 / (2 rate)`` for each number."""
-    for (part,) in _chunks(x.values):
+    for (part,) in _chunks(x.changing()):
         shrunk = np.maximum(np.abs(part) - rate * l1, 0.0) / (1.0 + rate * l2)
         part[:] = np.copysign(shrunk, part)
     return {}, []
@@ -79,12 +80,14 @@ def step(x: Table, gradient: Table, step_size: float) -> Result:
         raise RefusedCallError("argument", f"'{x.spec.name}' cannot be its own gradient; sum that up in another table")
     slope = gradient.values if x.spec.columns else gradient.values[:, 0]
     x.push(Range(x.spec.start, x.spec.stop), slope, step_size or None)
-    gradient.values[:] = 0.0
+    gradient.changing()[:] = 0.0
     return {}, []
 
 
 def top_k(x: Table, k: float) -> Result:
     """Keys and rows of the k rows of largest Euclidean norm, the largest first; of equals the smaller key."""
+    if not 0.0 <= k < np.inf:
+        raise RefusedCallError("argument", f"k={k}; take a number of rows")
     values, keys = x.values, x.keys()
     sizes = np.einsum("ij,ij->i", values, values, dtype=np.float64)
     count = min(int(k), len(keys))

@@ -88,7 +88,7 @@ class Servers:
         gone = self.backups[shard] if alive is self.primaries[shard] else self.primaries[shard]
         gone.end()
         self.primaries[shard] = alive
-        (self.backups[shard],) = self._start([alive.address])
+        (self.backups[shard],) = self._start([("--backup-of", alive.address)])
 
     def close(self) -> None:
         _end((*self.primaries, *self.backups))
@@ -100,9 +100,9 @@ class Servers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, primaries: Sequence[str]) -> list[Child]:
-        """A server each, the backup of one that is named; all of them or none."""
-        begun = [_spawn(self.security, [*self.options, "--backup-of", primary]) for primary in primaries]
+    def _start(self, each: Sequence[tuple[str, str]]) -> list[Child]:
+        """A server with each of these options beside those of all; all of them or none."""
+        begun = [_spawn(self.security, [*self.options, *own]) for own in each]
         try:
             for child in begun:
                 _hear(child, time.monotonic() + _START_SECONDS)
@@ -135,9 +135,12 @@ def local(
     options = [*clocks, "--snapshots", snapshots, *(["--metrics-port", "0"] if metrics else [])]
     servers = Servers(security or Security.fresh(), options)
     try:
-        servers.primaries = servers._start([""] * count)
+        names = list(restore) or [""] * count
+        if len(names) != count:
+            raise ValueError(f"restore={names}, but there are {count} shards; give the name of each one's snapshot")
+        servers.primaries = servers._start([("--restore", name) for name in names])
         if replicas:
-            servers.backups = servers._start([child.address for child in servers.primaries])
+            servers.backups = servers._start([("--backup-of", child.address) for child in servers.primaries])
     except BaseException:
         servers.close()
         raise

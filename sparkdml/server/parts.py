@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ class Part:
 def argument(header: Mapping[str, Any], name: str, kind: type[T]) -> T:
     """Raises RefusedCallError unless the header has it, as this very type."""
     value = header.get(name)
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 2**1000:
         value = float(value)
     if type(value) is not kind:
         raise RefusedCallError("argument", f"{name}={str(value)[:80]!r}, but it must be {kind.__name__}")
@@ -59,6 +60,8 @@ def read_parts(
         selection = _selection(told, left, cache, table)
         update = _next(left) if updates else None
         step_size = argument(told, "step_size", float) if "step_size" in told else None
+        if step_size is not None and not 0.0 < step_size < math.inf:
+            raise RefusedCallError("argument", f"step_size={step_size}, but it must be more than 0, and finite")
         table.check(selection, update)
         parts.append(Part(table, selection, update, step_size))
     if next(left, None) is not None:

@@ -26,6 +26,8 @@ from sparkdml.server.wire.errors import RefusedCallError
 #: So many clients' last answers are remembered.
 _CLIENTS = 1024
 
+_LONGEST_WAIT = 1e6
+
 #: Told of every call that changed something, in order, before it is answered.
 Log = Callable[[str, Header, Sequence[np.ndarray]], None]
 
@@ -210,6 +212,8 @@ class Shard:
 
     def _wait(self, worker: int, clock: int, seconds: float) -> None:
         """Until the worker may read at this clock."""
+        if not 0.0 <= seconds <= _LONGEST_WAIT:
+            raise RefusedCallError("argument", f"wait={seconds}; take 0 to {_LONGEST_WAIT:g} seconds")
         began = time.monotonic()
         while not self._told(self.ledger.may_read, worker, clock):
             left = began + seconds - time.monotonic()

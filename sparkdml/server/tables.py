@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -27,6 +28,7 @@ class Table(ABC):
         self._values = np.zeros((rows, spec.width), spec.dtype)
         self._slots = self.rule.slots(rows, spec.width)
         self._seen = np.zeros(rows if self.rule.lazy else 0, np.int64)
+        self._lent: list[weakref.ref[np.ndarray]] = []
 
     @property
     @abstractmethod
@@ -55,8 +57,14 @@ class Table(ABC):
 
     @property
     def values(self) -> np.ndarray:
-        """Those of all rows, up to date, (rows, width); a view."""
+        """Those of all rows, up to date, (rows, width); a view to read from."""
         self._settle(slice(0, self.rows))
+        return _read_only(self._values[: self.rows])
+
+    def changing(self) -> np.ndarray:
+        """The same, to be changed."""
+        self._settle(slice(0, self.rows))
+        self._own()
         return self._values[: self.rows]
 
     def check(self, selection: Selection, update: np.ndarray | None = None) -> None:
@@ -73,22 +81,27 @@ class Table(ABC):
             self.budget.check(self._missing(selection) * self.spec.row_bytes)
 
     def pull(self, selection: Selection) -> np.ndarray:
-        """A copy of the rows' values, shape (n,) or (n, columns); zeros for rows that are not there."""
+        """The rows' values, shape (n,) or (n, columns), zeros for rows that are not there; they stay as they are.
+
+        A range is no copy: while somebody has it, changes of the table are made to a copy.
+        """
         at = self._places(selection)
         if isinstance(at, slice):
             self._settle(at)
-            found = self._values[at].copy()
-        else:
-            there = at >= 0
-            self._settle(at[there])
-            found = np.zeros((len(at), self.spec.width), self.spec.dtype)
-            found[there] = self._values[at[there]]
-        return found if self.spec.columns else found[:, 0]
+            found = self._flat(_read_only(self._values[at]))
+            self._lent = [*filter(_alive, self._lent), weakref.ref(found)]
+            return found
+        there = at >= 0
+        self._settle(at[there])
+        copy = np.zeros((len(at), self.spec.width), self.spec.dtype)
+        copy[there] = self._values[at[there]]
+        return self._flat(copy)
 
     def push(self, selection: Selection, update: np.ndarray, step_size: float | None = None) -> None:
         """One step of the rule at the rows, whose step size can be given."""
         at = self._make(selection)
         self._settle(at)
+        self._own()
         self.count += 1
         values, slots = self._taken(at)
         self.rule.apply(values, update.reshape(values.shape), slots, self._moment(step_size))
@@ -98,6 +111,7 @@ class Table(ABC):
         """The rows become these; their slots stay."""
         at = self._make(selection)
         self._settle(at)
+        self._own()
         self._values[at] = values.reshape(-1, self.spec.width)
 
     def reserve(self, selection: Selection) -> None:
@@ -121,9 +135,20 @@ class Table(ABC):
             return
         missed = self.count - self._seen[at]
         if missed.any():
+            self._own()
             values, slots = self._taken(at)
             self.rule.rest(values, slots, missed, self._moment(None))
             self._put(at, values, slots)
+
+    def _own(self) -> None:
+        """Have values that nobody else has."""
+        if any(map(_alive, self._lent)):
+            self._values = self._values.copy()
+        self._lent.clear()
+
+    def _flat(self, values: np.ndarray) -> np.ndarray:
+        """As callers see them."""
+        return values if self.spec.columns else values[:, 0]
 
     def _moment(self, step_size: float | None) -> Moment:
         return Moment(self.count, self.rule.step_size if step_size is None else step_size)
@@ -215,6 +240,15 @@ class SparseRows(Table):
         self._slots = tuple(np.concatenate(both) for both in zip(self._slots, fresh, strict=True))
         if self.rule.lazy:
             self._seen = np.concatenate([self._seen, np.zeros(more, np.int64)])
+
+
+def _alive(lent: weakref.ref[np.ndarray]) -> bool:
+    return lent() is not None
+
+
+def _read_only(view: np.ndarray) -> np.ndarray:
+    view.flags.writeable = False
+    return view
 
 
 def _extent(selection: Selection) -> tuple[int, int, int]:

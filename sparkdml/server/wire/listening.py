@@ -6,8 +6,9 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -23,6 +24,8 @@ Reply = tuple[Header, Sequence[np.ndarray]]
 #: RefusedCallError goes to the caller; any other error too, as "internal", and to the log.
 Handler = Callable[[str, Header, list[np.ndarray], str], Reply]
 
+#: Calls under way when the server closes are answered within that time, or not.
+_LAST_SECONDS = 2.0
 _NO_TOKEN = bytes(TOKEN_BYTES)
 
 
@@ -53,19 +56,27 @@ class Listening:
         return len(self._open)
 
     def close(self) -> None:
-        """Close the port and all connections, and wait for calls under way."""
+        """Close the port, answer the calls under way, and end all connections."""
         with self._lock:
             self._closing = True
-            threads = dict(self._open)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listener.close()
-        for sock in threads:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        for thread in (self._thread, *threads.values()):
+        for how, seconds in ((socket.SHUT_RD, _LAST_SECONDS), (socket.SHUT_RDWR, None)):
+            with self._lock:
+                threads = dict(self._open)
+            for sock in threads:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, how)  # that of TLS would stop speaking TLS
+            self._join(threads.values(), seconds)
+        self._join([self._thread], None)
+
+    @staticmethod
+    def _join(threads: Iterable[threading.Thread], seconds: float | None) -> None:
+        end = None if seconds is None else time.monotonic() + seconds
+        for thread in threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(None if end is None else max(end - time.monotonic(), 0.0))
 
     def __enter__(self) -> Listening:
         return self
@@ -90,11 +101,10 @@ class Listening:
                 full = self._closing or len(self._open) >= self._limits.connections
                 if not full:
                     self._open[sock] = thread
+                    thread.start()
             if full:
                 self._fault("too many connections")
                 sock.close()
-            else:
-                thread.start()
 
     def _converse(self, sock: socket.socket, peer: str) -> None:
         try:
