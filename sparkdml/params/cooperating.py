@@ -95,6 +95,14 @@ class HasCooperation(HasSeed, HasStepSize):
         typeConverter=TypeConverters.toInt,
     )
 
+    staleGradients: Param[str] = Param(
+        Params._dummy(),
+        "staleGradients",
+        "what servers do about gradients at points that others have moved on from, where staleness is not 0: "
+        "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD) or adadelay",
+        typeConverter=TypeConverters.toString,
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self._setDefault(
@@ -112,6 +120,7 @@ class HasCooperation(HasSeed, HasStepSize):
             staleness=0,
             numServers=1,
             backupWorkers=0,
+            staleGradients="as-it-comes",
             seed=0,
         )
 

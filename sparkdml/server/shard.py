@@ -145,6 +145,7 @@ class Shard:
         worker, clock, attempt = (argument(header, name, int) for name in ("worker", "clock", "attempt"))
         parts = read_parts(header, arrays, self.tables, self.keys, updates=True)
         ahead = max(clock - self.ledger.minimum(), 0)
+        delay = self._told(self.ledger.delay, worker, clock)
         verdict: Verdict = self._told(self.ledger.push, worker, clock, attempt)
         if verdict is Verdict.APPLY:
             self.metrics.ahead(str(worker), ahead)
@@ -152,7 +153,7 @@ class Shard:
                 self._keep(worker, clock, parts)
                 self._step_rounds()
             else:
-                self._apply(parts)
+                self._apply(parts, worker, delay)
         self.metrics.pushed(str(worker), verdict.value, sum(array.nbytes for array in arrays))
         self.log("push", *spelled_out(header, parts))
         return {"verdict": verdict.value}, ()
@@ -175,11 +176,11 @@ class Shard:
         for closed in self.ledger.closed():
             self._apply(summed([self.pending.pop((worker, closed.clock)) for worker in closed.workers]))
 
-    def _apply(self, parts: Sequence[Part]) -> None:
+    def _apply(self, parts: Sequence[Part], worker: int | None = None, delay: int = 0) -> None:
         for part in parts:
             assert part.update is not None
             with part.table.lock:
-                part.table.push(part.selection, part.update, part.step_size)
+                part.table.push(part.selection, part.update, part.step_size, worker, delay)
 
     # values
 
@@ -206,7 +207,7 @@ class Shard:
             with part.table.lock:
                 if isinstance(part.selection, np.ndarray) and header.get("name_keys"):
                     results.append(part.selection)
-                results.append(part.table.pull(part.selection))
+                results.append(part.table.pull(part.selection, worker))
         self.metrics.pulled(NOBODY if worker is None else str(worker), sum(array.nbytes for array in results))
         return {"minimum": minimum}, results
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from sparkdml.optim.steps.base import Slots
 
+AS_IT_COMES = "as-it-comes"
+
 
 class Stale(ABC):
     """Values, gradients and slots have shape (n, c); slots are changed in place.
@@ -16,17 +18,18 @@ class Stale(ABC):
     ``workers`` are numbered from 0; a worker's gradient is at the values that it read last.
     """
 
+    #: Whether it must be told what each worker is given.
+    reads: bool = False
+
     def slots(self, rows: int, width: int) -> Slots:
         """Those of new rows, each (rows, width)."""
         return ()
 
-    def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:
+    def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:  # noqa: B027 - most need not know
         """A worker is given these values."""
 
     @abstractmethod
-    def corrected(
-        self, values: np.ndarray, gradient: np.ndarray, slots: Slots, worker: int
-    ) -> np.ndarray:
+    def corrected(self, values: np.ndarray, gradient: np.ndarray, slots: Slots, worker: int) -> np.ndarray:
         """The gradient to step along."""
 
     def shortened(self, step_size: float, count: int, delay: int) -> float:
@@ -51,13 +54,17 @@ class Compensated(Stale):
     DC-ASGD-a with 2 and a decay of 0.95.
     """
 
+    reads = True
+
     def __init__(self, workers: int, strength: float, adaptive: bool, decay: float = 0.95) -> None:
         if not strength > 0.0:
             raise ValueError(f"the strength of delay compensation is {strength}; it must be more than 0")
         self._workers, self._strength, self._adaptive, self._decay = workers, strength, adaptive, decay
 
     def slots(self, rows: int, width: int) -> Slots:
-        return tuple(np.zeros((rows, width)) for _ in range(self._workers + self._adaptive))
+        # NaN: not read yet, or by a worker of a server that this one took over from
+        read = tuple(np.full((rows, width), np.nan) for _ in range(self._workers))
+        return (*read, np.zeros((rows, width))) if self._adaptive else read
 
     def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:
         slots[worker][:] = values
@@ -70,7 +77,8 @@ class Compensated(Stale):
             average *= self._decay
             average += (1.0 - self._decay) * squares
             strength = self._strength / (np.sqrt(average) + 1e-7)
-        return np.asarray(gradient + strength * squares * (values - slots[worker]))
+        moved = np.nan_to_num(values - slots[worker], copy=False, nan=0.0)
+        return np.asarray(gradient + strength * squares * moved)
 
 
 class Shortened(Stale):
@@ -89,12 +97,12 @@ class Shortened(Stale):
         return step_size / math.sqrt(max((count + delay) / self._workers, 1.0))
 
 
-def stale(text: str, workers: int) -> Stale:
+def stale_way(text: str, workers: int) -> Stale:
     """``as-it-comes``, ``compensated:LAMBDA``, ``adaptively-compensated:LAMBDA`` or ``adadelay``. Raises ValueError."""
     name, colon, number = text.partition(":")
     try:
-        if text in ("as-it-comes", "adadelay"):
-            return AsItComes() if text == "as-it-comes" else Shortened(workers)
+        if text in (AS_IT_COMES, "adadelay"):
+            return AsItComes() if text == AS_IT_COMES else Shortened(workers)
         if name in ("compensated", "adaptively-compensated") and colon:
             return Compensated(workers, float(number), name != "compensated")
     except ValueError as error:

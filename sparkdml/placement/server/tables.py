@@ -29,10 +29,15 @@ def start_of(pass_number: int) -> str:
 
 @dataclass(frozen=True)
 class Steps:
-    """A method whose steps servers can take: how its rounds are cut into passes, and what its rule is."""
+    """A method whose steps servers can take: how its rounds are cut into passes, and what its rule is.
+
+    ``stale`` is what is done about gradients that come late (:func:`sparkdml.server.stale.stale_way`).
+    """
 
     algorithm: SyncSGD
     problem: Problem
+    workers: int
+    stale: str
 
     @property
     def rounds_of_pass(self) -> int:
@@ -82,7 +87,8 @@ class Steps:
         if penalised:
             prox = proximal(self.problem)
             strengths = {"l1": _only(prox.l1[: self.penalised]), "l2": _only(prox.l2[: self.penalised])}
-        return {"name": name, "divisor": self.problem.weight_sum, **strengths, **options}
+        common = {"divisor": self.problem.weight_sum, "stale": self.stale, "workers": self.workers}
+        return {"name": name, **common, **strengths, **options}
 
 
 def _only(values: np.ndarray) -> float:

@@ -29,6 +29,7 @@ from sparkdml.resources.slots import task_slots
 from sparkdml.server import launch
 from sparkdml.server.client import Client, Push
 from sparkdml.server.specs import Range
+from sparkdml.server.stale import AS_IT_COMES, stale_way
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -51,14 +52,22 @@ _GIVES_WAY = (
 class Sidecar:
     """How workers cooperate through servers: ``staleness`` 0 is BSP, n SSP, -1 ASP; ``shards`` processes.
 
-    ``backup_workers`` are how many of the slowest a BSP round does without.
+    ``backup_workers`` are how many of the slowest a BSP round does without. ``stale``: see
+    :func:`sparkdml.server.stale.stale_way`.
     """
 
     staleness: int = 0
     shards: int = 1
     backup_workers: int = 0
+    stale: str = AS_IT_COMES
 
     def __post_init__(self) -> None:
+        stale_way(self.stale, 1)
+        if self.stale != AS_IT_COMES and self.staleness == 0:
+            raise ValueError(
+                f"staleGradients='{self.stale}' with staleness=0: gradients of rounds are of the present values; set "
+                "staleness to -1 or to a number of clocks"
+            )
         if self.backup_workers and self.staleness != 0:
             raise ValueError(
                 f"backupWorkers={self.backup_workers} with staleness={self.staleness}: only rounds (staleness=0) can "
@@ -110,8 +119,8 @@ class Server(Placement):
             )
         dataset.check_open()
         history = History() if history is None else history
-        steps = Steps(algorithm, problem)
         workers = len(dataset.handles)
+        steps = Steps(algorithm, problem, workers, self.sidecar.stale)
         with (
             launch.local(self.sidecar.shards, workers, self.sidecar.staleness, self.sidecar.backup_workers) as servers,
             servers.client() as client,
