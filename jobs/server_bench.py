@@ -1,5 +1,5 @@
-"""The parameter server: push + pull by size and number of clients, beside bare echoes of the same bytes taken in turn;
-and sparse rows a second by number of shards."""
+"""The parameter server: push and pull, as one call and as two, by size and number of clients, beside bare echoes of the
+same bytes taken in turn; and sparse rows a second by number of shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import transports
 from console import table
 
-OURS = "push + pull"
+OURS = ("exchange", "push, pull")
 _PATIENCE = 120.0
 
 
@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 100_000, 1_000_000, 5_000_000], help="float32")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--transports", nargs="+", default=transports.available(), choices=transports.available())
     parser.add_argument("--repeats", type=int, default=30, help="of each call, in turn; fewer for large ones")
     parser.add_argument(
         "--shards", type=int, nargs="*", default=[1, 2, 4], help="for sparse rows; none to leave them out"
@@ -31,10 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of sparse rows, for each number of shards")
     parser.add_argument("--rounds", type=int, default=3, help="how often numbers of shards take turns")
     options = parser.parse_args(argv)
-    body = [["floats", "clients", "", "ms", "GB/s a client", "x bare", "% of bare"]]
+    body = [["floats", "clients", "", "ms", "GB/s a client", f"x {options.transports[0]}", "%"]]
     for size in options.sizes:
         for clients in options.clients:
-            body += _sizes(size, clients, max(options.repeats * 10**6 // max(size, 10**6), 5))
+            body += _sizes(size, clients, options.transports, max(options.repeats * 10**6 // max(size, 10**6), 5))
     print(table(body))
     if options.shards:
         print(_rows(options.shards, options.seconds, options.rounds))
@@ -44,15 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 # push + pull
 
 
-def _sizes(size: int, clients: int, repeats: int) -> list[list[str]]:
+def _sizes(size: int, clients: int, names: list[str], repeats: int) -> list[list[str]]:
     from sparkdml.server.launch import local
 
-    names = transports.available()
     with transports.echoes(names) as addresses, local(1, workers=clients) as servers:
         given = (addresses, servers.addresses, servers.security, size, repeats, clients)
         found = _clients(clients, _time, given)
-    medians = {name: statistics.median(t for one in found for t in one[name]) for name in (OURS, *names)}
-    bare = medians["bare sockets"]
+    medians = {name: statistics.median(t for one in found for t in one[name]) for name in (*OURS, *names)}
+    bare = medians[names[0]]
     return [
         [
             f"{size}",
@@ -90,7 +90,11 @@ def _time(
             c.push(worker, now, 0, {"w": Push(array)})
             c.pull({"w": None}, worker, now + 1)
 
-        calls = {OURS: push_and_pull} | {name: transports.client(name, where) for name, where in addresses.items()}
+        def exchange(array: np.ndarray) -> None:
+            c.exchange(worker, next(clock), 0, {"w": Push(array)}, {"w": None})
+
+        ours = dict(zip(OURS, (exchange, push_and_pull), strict=True))
+        calls = ours | {name: transports.client(name, where) for name, where in addresses.items()}
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for repeat in range(repeats + 2):
             for name, call in calls.items():

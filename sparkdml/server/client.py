@@ -6,36 +6,15 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from sparkdml.server.keys import Keys
 from sparkdml.server.link import Link
-from sparkdml.server.specs import Range, TableSpec
+from sparkdml.server.routing import Push, Routes, Rows, even
+from sparkdml.server.specs import TableSpec
 from sparkdml.server.wire import Header, Security
-
-#: All rows, some in a range, or some by their keys.
-Rows = Range | Keys | None
-
-
-@dataclass(frozen=True)
-class Push:
-    """An update of the rows; ``step_size`` is None for the rule's own."""
-
-    update: np.ndarray
-    rows: Rows = None
-    step_size: float | None = None
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """What one shard has of a call: ``at`` is where its rows are among all that the call names."""
-
-    at: slice
-    told: Header
-    keys: Keys | None
 
 
 class Client:
@@ -50,7 +29,7 @@ class Client:
         self.timeout = timeout
         self._links = [Link(address.split("|"), security, timeout, name) for address in addresses]
         self._threads = ThreadPoolExecutor(len(addresses), "shard") if len(addresses) > 1 else None
-        self._tables: dict[str, tuple[TableSpec, np.ndarray]] = {}
+        self._routes = Routes(len(addresses))
 
     def close(self) -> None:
         if self._threads is not None:
@@ -90,11 +69,11 @@ class Client:
             link.change("create", {"spec": vars(own)})
 
         self._each(make)
-        self._tables[name] = (spec, cut)
+        self._routes.add(spec, cut)
 
     def drop(self, name: str) -> None:
         self._each(lambda _, link: link.change("drop", {"table": name}))
-        self._tables.pop(name, None)
+        self._routes.remove(name)
 
     # clocks
 
@@ -116,14 +95,42 @@ class Client:
         Of each shard ``apply``, ``duplicate`` or ``late``. Atomic within a shard's part of a table.
         """
         header = {"worker": worker, "clock": clock, "attempt": attempt}
-        answers = self._write("push", header, updates)
-        return [str(answer["verdict"]) for answer in answers]
+        told = self._routes.pushes(updates)
+        answers = self._each(lambda shard, link: link.parts("push", (header, told[shard])))
+        return [str(answer["verdict"]) for answer, _ in answers]
+
+    def exchange(
+        self,
+        worker: int,
+        clock: int,
+        attempt: int,
+        updates: Mapping[str, Push],
+        rows: Mapping[str, Rows],
+        timeout: float | None = None,
+    ) -> tuple[list[str], dict[str, np.ndarray]]:
+        """:meth:`push` for ``clock`` and :meth:`pull` for the next one, in one message there and one back.
+
+        If the wait is in vain, the push has been made: pull again.
+        """
+        waiting = self.timeout if timeout is None else timeout
+        header = {"worker": worker, "clock": clock, "attempt": attempt}
+        told, pulled = self._routes.pushes(updates), self._routes.pulls(rows)
+
+        def swap(shard: int, link: Link) -> str:
+            messages = (header, told[shard]), ({"wait": waiting}, pulled.told[shard])
+            longest = waiting + self.timeout
+            answer, arrays = link.parts("exchange", *messages, timeout=longest, into=pulled.into[shard])
+            pulled.put(shard, arrays)
+            return str(answer["verdict"])
+
+        return self._each(swap), pulled.values
 
     # values
 
     def assign(self, values: Mapping[str, Push]) -> None:
         """Rows become what is given, whatever the clocks; the rule's slots stay."""
-        self._write("assign", {}, values)
+        told = self._routes.pushes(values)
+        self._each(lambda shard, link: link.parts("assign", ({}, told[shard])))
 
     def pull(
         self, rows: Mapping[str, Rows], worker: int | None = None, clock: int = 0, timeout: float | None = None
@@ -134,25 +141,19 @@ class Client:
         """
         waiting = self.timeout if timeout is None else timeout
         header = {} if worker is None else {"worker": worker, "clock": clock, "wait": waiting}
-        pieces = {name: self._cut(name, chosen) for name, chosen in rows.items()}
-        results = {name: self._empty(name, chosen) for name, chosen in rows.items()}
+        pulled = self._routes.pulls(rows)
 
         def get(shard: int, link: Link) -> None:
-            mine = {name: parts[shard] for name, parts in pieces.items() if shard in parts}
-            into = [results[name][piece.at] for name, piece in mine.items()]
-            told = [(piece.told, piece.keys, None) for piece in mine.values()]
-            _, arrays = link.parts("pull", header, told, timeout=waiting + self.timeout, into=into)
-            for place, array in zip(into, arrays, strict=True):
-                if place is not array:
-                    place[...] = array
+            longest, into = waiting + self.timeout, pulled.into[shard]
+            pulled.put(shard, link.parts("pull", (header, pulled.told[shard]), timeout=longest, into=into)[1])
 
         self._each(get)
-        return results
+        return pulled.values
 
     def stored(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values of the rows that a table with sparse rows has."""
         header = {"name_keys": True}
-        answers = self._each(lambda _, link: link.parts("pull", header, [({"table": name}, None, None)]))
+        answers = self._each(lambda _, link: link.parts("pull", (header, [({"table": name}, None, None)])))
         return _joined([arrays for _, arrays in answers])
 
     # functions
@@ -209,47 +210,6 @@ class Client:
         answers = self._each(lambda _, link: link.compute(function, tables, numbers, changes))
         return [float(answer.get("value", 0.0)) for answer, _ in answers]
 
-    def _write(self, op: str, header: Header, updates: Mapping[str, Push]) -> list[Header]:
-        pieces = {name: self._cut(name, push.rows) for name, push in updates.items()}
-
-        def send(shard: int, link: Link) -> Header:
-            told = []
-            for name, push in updates.items():
-                piece = pieces[name].get(shard)
-                if piece is not None:
-                    extra = {} if push.step_size is None else {"step_size": push.step_size}
-                    told.append(({**piece.told, **extra}, piece.keys, push.update[piece.at]))
-            return link.parts(op, header, told)[0]
-
-        return self._each(send)
-
-    def _cut(self, name: str, rows: Rows) -> dict[int, _Piece]:
-        """By shard, for those that have any of the rows."""
-        spec, bounds = self._table(name)
-        if isinstance(rows, Keys):
-            return {shard: _Piece(at, {"table": name}, keys) for shard, at, keys in rows.split(bounds)}
-        chosen = rows or Range(0, spec.stop)
-        pieces = {}
-        for shard in range(len(self._links)):
-            start, stop = max(chosen.start, int(bounds[shard])), min(chosen.stop, int(bounds[shard + 1]))
-            if start < stop:
-                at = slice(start - chosen.start, stop - chosen.start)
-                pieces[shard] = _Piece(at, {"table": name, "range": [start, stop]}, None)
-        return pieces
-
-    def _empty(self, name: str, rows: Rows) -> np.ndarray:
-        spec, _ = self._table(name)
-        if spec.kind == "rows" and not isinstance(rows, Keys):
-            raise ValueError(f"'{name}' has sparse rows: pull it by Keys, or take stored('{name}')")
-        chosen = rows or Range(0, spec.stop)
-        count = len(chosen) if isinstance(chosen, Keys) else chosen.stop - chosen.start
-        return np.empty((count, spec.columns) if spec.columns else count, spec.dtype)
-
-    def _table(self, name: str) -> tuple[TableSpec, np.ndarray]:
-        if name not in self._tables:
-            raise ValueError(f"table '{name}' is not known to this client; call create first, as all clients do")
-        return self._tables[name]
-
     def _each(self, call: Callable[[int, Link], Any]) -> list[Any]:
         """Of every shard; if calls fail, the first failure is raised when all have ended."""
         if self._threads is None:
@@ -260,11 +220,6 @@ class Client:
             if error is not None:
                 raise error
         return [future.result() for future in futures]
-
-
-def even(rows: int, shards: int) -> list[int]:
-    """Bounds of shards that differ by one row at most."""
-    return [rows * shard // shards for shard in range(shards + 1)]
 
 
 def _joined(parts: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

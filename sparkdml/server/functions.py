@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparkdml.server.parts import argument
 from sparkdml.server.specs import Range
 from sparkdml.server.tables import Dense, Table
+from sparkdml.server.wire import Header
 from sparkdml.server.wire.errors import RefusedCallError
 
 #: Rows that are computed at a time, so that temporaries stay in the cache.
@@ -109,6 +111,18 @@ FUNCTIONS = {
     "step": Function(step, 2, True, {"step_size": 0.0}),
     "top_k": Function(top_k, 1, False, {"k": 1}),
 }
+
+
+def requested(header: Header) -> tuple[Function, dict[str, float]]:
+    """The function that a call names, and all its numbers. Raises RefusedCallError."""
+    name, given = argument(header, "function", str), argument(header, "numbers", dict)
+    if name not in FUNCTIONS:
+        raise RefusedCallError("argument", f"function {name[:80]!r} is not known; take one of {', '.join(FUNCTIONS)}")
+    numbers = FUNCTIONS[name].numbers
+    if not given.keys() <= numbers.keys():
+        what = ", ".join(numbers) or "no numbers"
+        raise RefusedCallError("argument", f"{name} takes {what}, not {', '.join(map(str, given))[:80]}")
+    return FUNCTIONS[name], {key: argument({**numbers, **given}, key, float) for key in numbers}
 
 
 def _check_alike(x: Table, y: Table) -> None:

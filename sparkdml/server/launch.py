@@ -118,21 +118,23 @@ def local(
     staleness: int = -1,
     backup_workers: int = 0,
     *,
+    host: str = "127.0.0.1",
     replicas: int = 0,
     security: Security | None = None,
     metrics: bool = False,
     snapshots: str = "",
     restore: Sequence[str] = (),
 ) -> Servers:
-    """``count`` shards on loopback, each with a backup if ``replicas`` is 1; see :class:`~.serving.Settings`.
+    """``count`` shards, each with a backup if ``replicas`` is 1; see :class:`~.serving.Settings`.
 
-    workers, staleness, backup_workers : as of the clocks. restore : name of each shard's snapshot.
+    host : this host's address by which clients reach it. workers, staleness, backup_workers : as of the clocks.
+    restore : name of each shard's snapshot.
     Raises RuntimeError with a server's last words if it does not start.
     """
     if count < 1 or replicas not in (0, 1):
         raise ValueError(f"count={count}, replicas={replicas}; take 1 shard or more, and 0 or 1 replicas")
     clocks = ["--workers", str(workers), "--staleness", str(staleness), "--backup-workers", str(backup_workers)]
-    options = [*clocks, "--snapshots", snapshots, *(["--metrics-port", "0"] if metrics else [])]
+    options = ["--host", host, *clocks, "--snapshots", snapshots, *(["--metrics-port", "0"] if metrics else [])]
     servers = Servers(security or Security.fresh(), options)
     try:
         names = list(restore) or [""] * count

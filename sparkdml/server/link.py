@@ -43,18 +43,28 @@ class Link:
         header = {"function": function, "tables": list(tables), "numbers": numbers}
         return self.change("compute", header) if changes else self.ask("compute", header)
 
-    def parts(self, op: str, header: Header, told: Sequence[Told], **options: Any) -> Answer:
-        """A call about rows of tables. Keys that the server does not remember, or no more, are sent along."""
+    def parts(self, op: str, *messages: tuple[Header, Sequence[Told]], **options: Any) -> Answer:
+        """A call about rows of tables: what to push, what to pull, or both (``exchange``).
+
+        Keys that the server does not remember, or no more, are sent along.
+        """
         with self._lock:
             if op != "pull":
-                header = self._numbered(header)
+                messages = ((self._numbered(messages[0][0]), messages[0][1]), *messages[1:])
             try:
-                return self._call(op, *self._spelled(header, told), **options)
+                return self._call(op, *self._message(messages), **options)
             except ServerRefusedError as error:
                 if error.kind != "unknown keys":
                     raise
             self._known.forget()
-            return self._call(op, *self._spelled(header, told), **options)
+            return self._call(op, *self._message(messages), **options)
+
+    def _message(self, messages: Sequence[tuple[Header, Sequence[Told]]]) -> tuple[Header, list[np.ndarray]]:
+        # the server reads what is pulled first: keys of both are spelled out there
+        *pulled, (header, arrays) = [self._spelled(*message) for message in reversed(messages)]
+        for reading, keys in pulled:
+            header, arrays = {**header, "pushed": len(arrays), "pull": reading}, [*arrays, *keys]
+        return header, arrays
 
     def _numbered(self, header: Header) -> Header:
         self._number += 1

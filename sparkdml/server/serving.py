@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import HTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from sparkdml.server.replica import Backup, Primary
 from sparkdml.server.shard import Room, Shard
 from sparkdml.server.wire import Header, Limits, Reply, Security, connect, serve
 from sparkdml.server.wire.errors import RefusedCallError
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 #: A backup is given all tables in that time.
@@ -61,6 +65,10 @@ class Server:
         self._http: HTTPServer | None = None
         if settings.restore:
             snapshot.load(self.shard, self._file(settings.restore))
+        if not (security.certificate or _is_loopback(settings.host)):
+            logger.warning(
+                "%s is reached from other machines, and tokens and values are sent unencrypted", settings.host
+            )
         self.listening = serve(self._handle, settings.host, settings.port, security, settings.limits)
         try:
             self.metrics.watch(lambda: Counter(self.listening.faults), self._gauges)
@@ -126,3 +134,10 @@ class Server:
             "has_backup": int(self._primary.has_backup),
             "is_backup": int(backup),
         }
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.server.clocks import Ledger, Verdict
-from sparkdml.server.functions import FUNCTIONS
+from sparkdml.server.functions import requested
 from sparkdml.server.keys import KeyCache
 from sparkdml.server.metrics import NOBODY, Metrics
 from sparkdml.server.parts import Part, argument, named, read_parts, spelled_out, summed
@@ -60,15 +60,13 @@ class Shard:
         self.changed = threading.Condition(threading.RLock())
         self.log: Log = lambda *_: None
         self.closing = False
-        self._reads = {"pull": self._pull, "status": self._status}
+        self._calls = {"pull": self._pull, "status": self._status, "exchange": self._exchange, "compute": self._compute}
         changes = self._create, self._drop, self._arrive, self._leave, self._lose, self._push, self._assign
         self._writes = {change.__name__[1:]: change for change in changes}
 
     def __call__(self, op: str, header: Header, arrays: list[np.ndarray], peer: str) -> Reply:
-        if op in self._reads:
-            return self._reads[op](header, arrays)
-        if op == "compute":
-            return self._compute(header, arrays)
+        if op in self._calls:
+            return self._calls[op](header, arrays)
         if op not in self._writes:
             raise RefusedCallError("unknown", f"'{op}' is nothing that this server does")
         with self.changed:
@@ -195,26 +193,40 @@ class Shard:
         return {}, ()
 
     def _pull(self, header: Header, arrays: list[np.ndarray]) -> Reply:
-        worker = argument(header, "worker", int) if "worker" in header else None
         with self.changed:
             parts = read_parts(header, arrays, self.tables, self.keys, updates=False)
-            if worker is not None:
-                self._wait(worker, argument(header, "clock", int), argument(header, "wait", float))
-                self.ledger.read(worker)
-            minimum = self.ledger.minimum()
+            if "worker" not in header:
+                return self._values(parts, None, bool(header.get("name_keys")))
+            worker, clock = argument(header, "worker", int), argument(header, "clock", int)
+            self._wait(worker, clock, _seconds(header))
+        return self._values(parts, worker)
+
+    def _exchange(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        """A push and then a pull at the next clock; if it is sent again, the push is a repetition."""
+        count, reading = argument(header, "pushed", int), argument(header, "pull", dict)
+        if not 0 <= count <= len(arrays):
+            raise RefusedCallError("argument", f"pushed={count}, but there are {len(arrays)} arrays")
+        with self.changed:
+            seconds = _seconds(reading)
+            parts = read_parts(reading, arrays[count:], self.tables, self.keys, updates=False)
+            answer, _ = self._once("push", header, arrays[:count], self._push)
+            worker = argument(header, "worker", int)
+            self._wait(worker, argument(header, "clock", int) + 1, seconds)
+        pulled, results = self._values(parts, worker)
+        return {**pulled, **answer}, results
+
+    def _values(self, parts: Sequence[Part], worker: int | None, name_keys: bool = False) -> Reply:
         results = []
         for part in parts:
             with part.table.lock:
-                if isinstance(part.selection, np.ndarray) and header.get("name_keys"):
+                if name_keys and isinstance(part.selection, np.ndarray):
                     results.append(part.selection)
                 results.append(part.table.pull(part.selection, worker))
         self.metrics.pulled(NOBODY if worker is None else str(worker), sum(array.nbytes for array in results))
-        return {"minimum": minimum}, results
+        return {"minimum": self.ledger.minimum()}, results
 
     def _wait(self, worker: int, clock: int, seconds: float) -> None:
-        """Until the worker may read at this clock."""
-        if not 0.0 <= seconds <= _LONGEST_WAIT:
-            raise RefusedCallError("argument", f"wait={seconds}; take 0 to {_LONGEST_WAIT:g} seconds")
+        """Until the worker may read at this clock, which it then does."""
         began = time.monotonic()
         while not self._told(self.ledger.may_read, worker, clock):
             left = began + seconds - time.monotonic()
@@ -226,30 +238,20 @@ class Shard:
                 remedy = "see whether that one still runs, declare it lost, or allow for a longer timeout"
                 raise RefusedCallError("timeout", f"{what}; {remedy}")
             self.changed.wait(left)
+        self.ledger.read(worker)
         waited = time.monotonic() - began
         if waited > 1e-3:
             self.metrics.waited(str(worker), waited)
 
     def _compute(self, header: Header, arrays: list[np.ndarray]) -> Reply:
-        name = argument(header, "function", str)
-        if name not in FUNCTIONS:
-            raise RefusedCallError(
-                "argument", f"function {name[:80]!r} is not known; take one of {', '.join(FUNCTIONS)}"
-            )
-        function = FUNCTIONS[name]
-        given = argument(header, "numbers", dict)
-        if not given.keys() <= function.numbers.keys():
-            raise RefusedCallError(
-                "argument", f"{name} takes {', '.join(function.numbers) or 'no numbers'}, not {list(given)}"
-            )
-        numbers = {
-            key: argument({key: given.get(key, default)}, key, float) for key, default in function.numbers.items()
-        }
+        function, numbers = requested(header)
 
         def run(header: Header, arrays: list[np.ndarray]) -> Reply:
             chosen = [named(self.tables, other) for other in argument(header, "tables", list)]
             if len(chosen) != function.tables:
-                raise RefusedCallError("argument", f"{name} takes {function.tables} tables, not {len(chosen)}")
+                raise RefusedCallError(
+                    "argument", f"{header['function']} takes {function.tables} tables, not {len(chosen)}"
+                )
             with ExitStack() as stack:
                 for one in sorted({one.spec.name: one for one in chosen}.items()):
                     stack.enter_context(one[1].lock)
@@ -278,3 +280,11 @@ class Shard:
             "table_bytes": self.budget.used, "key_bytes": self.keys.bytes, "key_hits": self.keys.hits,
             "key_misses": self.keys.misses, "open_pushes": len(self.pending),
         }  # fmt: skip
+
+
+def _seconds(header: Header) -> float:
+    """How long the caller waits for its clock."""
+    seconds = argument(header, "wait", float)
+    if not 0.0 <= seconds <= _LONGEST_WAIT:
+        raise RefusedCallError("argument", f"wait={seconds}; take 0 to {_LONGEST_WAIT:g} seconds")
+    return seconds

@@ -67,6 +67,8 @@ def test_a_group_is_split_once_speeds_are_known() -> None:
     assert ledger.arrive(1, 0) == 1
     pushed(ledger, 2, 0, 2)
     assert ledger.delay(1, 1) == 1
+    pushed(ledger, 1, 1)
+    assert ledger.closed() == [Round(2, (0, 2)), Round(1, (1,))]
     restored = Ledger.restored(json.loads(json.dumps(ledger.state())))
     assert restored.groups == [[0, 2], [1]]
     assert restored.state() == ledger.state()

@@ -6,6 +6,7 @@ Coefficients are one number a worker: how many of its updates were applied. So v
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,11 +203,21 @@ class Cluster(RuleBasedStateMachine):
             self.ledger.push(worker, clock, attempt)
         assert self.ledger.state() == before
 
-    @rule(turns=st.lists(st.integers(0, 9), min_size=1, max_size=20))
-    def workers_go_on(self, turns: list[int]) -> None:
+    def go_on(self, turns: Iterable[int]) -> None:
         for number in turns:
             if self.tasks:
                 self.turn(self.tasks[number % len(self.tasks)])
+
+    @rule(turns=st.lists(st.integers(0, 9), min_size=1, max_size=10))
+    def workers_take_turns(self, turns: list[int]) -> None:
+        self.go_on(turns)
+
+    @rule(turns=st.integers(1, 40))
+    def all_is_well_for_a_while(self, turns: int) -> None:
+        for worker in range(self.shape[0]):
+            if worker not in self.model.left and all(task.worker != worker for task in self.tasks):
+                self.start(worker)
+        self.go_on(range(turns))
 
     @rule(worker=some_worker)
     def spark_starts_another_attempt(self, worker: int) -> None:
@@ -224,13 +235,15 @@ class Cluster(RuleBasedStateMachine):
         self.model.live.discard(worker)
         self.settle()
 
-    @precondition(lambda self: self.tasks)
+    @precondition(lambda self: any(task.clock > 2 for task in self.tasks))
     @rule(number=st.integers(0, 9))
     def an_attempt_finishes(self, number: int) -> None:
-        worker = self.tasks.pop(number % len(self.tasks)).worker
-        self.call("leave", worker)
-        self.model.live.discard(worker)
-        self.model.left.add(worker)
+        far = [task for task in self.tasks if task.clock > 2]
+        task = far[number % len(far)]
+        self.tasks.remove(task)
+        self.call("leave", task.worker)
+        self.model.live.discard(task.worker)
+        self.model.left.add(task.worker)
         self.settle()
 
     @precondition(lambda self: any(task.pushed for task in self.tasks))
@@ -241,10 +254,12 @@ class Cluster(RuleBasedStateMachine):
         assert self.call("push", task.worker, clock, task.attempt) is Verdict.DUPLICATE
         self.model.push(task.worker, clock, Verdict.DUPLICATE)
 
-    @rule(worker=some_worker, gap=st.integers(1, 3))
-    def a_push_leaves_out_clocks(self, worker: int, gap: int) -> None:
+    @rule(worker=some_worker, gap=st.integers(0, 3))
+    def a_push_comes_too_early(self, worker: int, gap: int) -> None:
         worker %= self.shape[0]
-        self.refused(worker, self.model.due(worker) + gap, 0)
+        clock = self.model.due(worker) + gap
+        if self.model.verdict(worker, clock) is None:
+            self.refused(worker, clock, 0)
 
     @rule()
     def the_server_is_restored(self) -> None:
@@ -336,7 +351,7 @@ class Grouped(Cluster):
         self.settle()
 
 
-BOUNDS = settings(max_examples=50, stateful_step_count=40)
+BOUNDS = settings(max_examples=60, stateful_step_count=40)
 for machine in (BulkSynchronous, WithBackupWorkers, StaleSynchronous, Asynchronous, Grouped):
     machine.TestCase.settings = BOUNDS
 TestBulkSynchronous = BulkSynchronous.TestCase

@@ -91,8 +91,8 @@ def test_a_round_closes_without_the_backup_workers_and_stragglers_go_on_at_the_p
     step(ledger, 2, 0)
     assert ledger.closed() == [Round(0, (0, 2))]
     step(ledger, 0, 1)
-    step(ledger, 2, 1)
     assert ledger.push(1, 0, attempt=0) is LATE
+    step(ledger, 2, 1)
     assert ledger.push(1, 0, attempt=1) is DUPLICATE
     assert ledger.arrive(1, 0) == 2
     assert step(ledger, 1, 2) is APPLY
@@ -193,6 +193,20 @@ def test_with_nobody_live_nobody_is_waited_for() -> None:
     ledger.leave(0)
     ledger.lose(1)
     assert ledger.minimum() == 2
+
+
+def test_what_an_update_was_computed_from_does_not_get_staler_by_a_return_and_a_copy() -> None:
+    ledger = Ledger(2, staleness=1)
+    ledger.lose(1)
+    for clock in range(4):
+        step(ledger, 0, clock)
+    ledger.read(0)
+    ledger.arrive(1, 0)
+    # a copy of worker 0 that is at clock 1 reads, with the minimum back at 0
+    assert ledger.may_read(0, 1)
+    ledger.read(0)
+    ledger.push(0, 4, attempt=0)
+    assert ledger.counts.staleness == {0: 5}
 
 
 def test_delay_counts_the_pushes_of_others_since_the_read() -> None:

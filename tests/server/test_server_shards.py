@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shards import SECURITY, client, servers
 
-from sparkdml.server.client import Client, Push, even
+from sparkdml.server.client import Client, Push
 from sparkdml.server.keys import Keys
+from sparkdml.server.routing import even
 from sparkdml.server.shard import Room
 from sparkdml.server.specs import Range
 from sparkdml.server.wire import ServerRefusedError, ServerTimeoutError, connect
@@ -133,6 +134,35 @@ def test_a_pull_waits_until_its_clock_may_be_read_and_says_for_what_it_waited_in
         told = fast.status()[0]["workers"]["0"]
         assert told["wait_seconds_count"] == 1
         assert 0.05 < told["wait_seconds_sum"] < 5.0
+
+
+def test_an_exchange_is_a_push_and_a_pull() -> None:
+    keys = Keys(np.array([2, 70]))
+    with servers(2, workers=2, staleness=0) as of, client(of) as one, client(of) as other:
+        for c in (one, other):
+            c.create("w", 4)
+            c.create("r", 100, 2, kind="rows")
+
+        def loop(c: Client, worker: int) -> list[np.ndarray]:
+            found = []
+            for clock in range(5):
+                update = {"w": Push(np.full(4, 1.0 + worker)), "r": Push(np.ones((2, 2)), keys)}
+                verdicts, values = c.exchange(worker, clock, 0, update, {"w": None, "r": keys})
+                assert verdicts == ["apply"] * 2
+                found += [values["w"], values["r"]]
+            return found
+
+        with ThreadPoolExecutor(2) as threads:
+            both = [threads.submit(loop, *given).result for given in ((one, 0), (other, 1))]
+            for found in (result(10) for result in both):
+                for clock in range(5):
+                    np.testing.assert_array_equal(found[2 * clock], np.full(4, 3.0 * (clock + 1)))
+                    np.testing.assert_array_equal(found[2 * clock + 1], np.full((2, 2), 2.0 * (clock + 1)))
+        with pytest.raises(ServerTimeoutError):
+            one.exchange(0, 5, 0, {"w": Push(np.ones(4))}, {"w": None}, timeout=0.05)
+        assert one.push(0, 5, 0, {"w": Push(np.ones(4))}) == ["duplicate"] * 2
+        server = of[0].shard
+        assert server.keys.misses == 0
 
 
 def test_a_server_that_ends_lets_nobody_wait() -> None:
@@ -273,6 +303,13 @@ def test_a_snapshot_is_all_of_it(tmp_path) -> None:
         pass
 
 
+def test_who_listens_to_the_network_without_tls_is_warned(caplog) -> None:
+    with servers(host="127.0.0.1"):
+        assert not caplog.records
+    with servers(host="0.0.0.0"):
+        assert "unencrypted" in caplog.text
+
+
 # what a client with the token, and without sense, sends
 
 NAMES = st.sampled_from(["w", "r", "x", "", 3, None])
@@ -306,6 +343,8 @@ HEADERS = st.fixed_dictionaries(
         "spec": SPECS | NUMBERS,
         "table": NAMES,
         "name": NAMES,
+        "pushed": NUMBERS,
+        "pull": st.fixed_dictionaries({"parts": st.lists(PARTS, max_size=2)}) | NUMBERS,
     },
 )
 ARRAYS = st.lists(
@@ -326,7 +365,7 @@ def patient():
 @settings(max_examples=150)
 @given(
     op=st.sampled_from(
-        ["create", "arrive", "push", "assign", "pull", "compute", "drop", "snapshot", "join", "load", "x"]
+        ["create", "arrive", "exchange", "push", "assign", "pull", "compute", "drop", "snapshot", "join", "load", "x"]
     ),
     header=HEADERS,
     arrays=ARRAYS,

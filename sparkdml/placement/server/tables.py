@@ -13,10 +13,11 @@ from sparkdml.optim.steps import STEPS
 from sparkdml.optim.steps.proximal import proximal
 from sparkdml.problem import Problem
 from sparkdml.server.client import Client, Push
+from sparkdml.server.specs import Range
 
 #: Coefficients, and what is never penalised: intercepts and the loss's own parameters.
 COEFFICIENTS, REST = "coefficients", "rest"
-#: A row for each pass: the sum of losses at its start, how many workers told theirs, and seconds of computing.
+#: A row for each worker in each pass: its loss at the start, 1 once it has told it, seconds of computing until then.
 PASSES = "passes"
 #: Two numbers from the driver: whether the fit is over, and how many passes it has looked at.
 CONTROL = "control"
@@ -48,6 +49,10 @@ class Steps:
         """That of the last objective; no step follows it."""
         return self.algorithm.limits.max_iterations * self.rounds_of_pass
 
+    def lines_of(self, pass_number: int) -> Range:
+        """The rows of a pass in :data:`PASSES`."""
+        return Range(pass_number * self.workers, (pass_number + 1) * self.workers)
+
     @property
     def penalised(self) -> int:
         """How many of the coordinates are coefficients."""
@@ -62,7 +67,7 @@ class Steps:
         client.create(COEFFICIENTS, self.penalised, rule=self._rule(penalised=True))
         if free:
             client.create(REST, free, rule=self._rule(penalised=False))
-        client.create(PASSES, self.algorithm.limits.max_iterations + 1, columns=3)
+        client.create(PASSES, (self.algorithm.limits.max_iterations + 1) * self.workers, columns=3)
         client.create(CONTROL, 2)
         for number in (0, 1):
             client.create(start_of(number), self.problem.size)
@@ -82,7 +87,7 @@ class Steps:
     def _rule(self, penalised: bool) -> dict[str, Any]:
         step = self.algorithm.step
         name = next(name for name, known in STEPS.items() if known is type(step))
-        options = dict(vars(step))
+        options = {key: value for key, value in vars(step).items() if value != getattr(type(step), key)}
         strengths = {"l1": 0.0, "l2": 0.0}
         if penalised:
             prox = proximal(self.problem)

@@ -28,7 +28,6 @@ from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
 from sparkdml.server import launch
 from sparkdml.server.client import Client, Push
-from sparkdml.server.specs import Range
 from sparkdml.server.stale import AS_IT_COMES, stale_way
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class Server(Placement):
             scale = 1.0 if self.sidecar.staleness == 0 else float(workers)
             partitions = tuple(handle.partition for handle in dataset.handles)
             orders = Orders(there, partitions, tuple(servers.addresses), servers.security, scale)
-            watch = _Watch(client, steps, workers, history, on_round)
+            watch = _Watch(client, steps, history, on_round)
             state = _Fit(dataset, orders, watch).run(state)
             logger.info("%s", client.status())
         return Trained(replace(state, coef=state.best), history)
@@ -140,25 +139,23 @@ class Server(Placement):
 class _Watch:
     """The driver's look at every pass: its objective, whether to stop, what it cost."""
 
-    def __init__(self, client: Client, steps: Steps, workers: int, history: History, on_round: OnRound | None) -> None:
-        self._client, self._steps, self._workers = client, steps, workers
-        self._history, self._on_round = history, on_round
-        self._seen = 0
+    def __init__(self, client: Client, steps: Steps, history: History, on_round: OnRound | None) -> None:
+        self._client, self._steps, self._history, self._on_round = client, steps, history, on_round
+        self._seen, self._computed = 0, 0.0
         self._began = time.perf_counter()
 
     def look(self, state: Any) -> Any:
         """The state after the next pass has begun everywhere; the same one if it has not."""
         number = self._seen
-        pulled = self._client.pull({PASSES: Range(number, number + 1)})[PASSES]
-        loss, told, _ = pulled[0]
-        if told < self._workers:
+        losses, told, seconds = self._client.pull({PASSES: self._steps.lines_of(number)})[PASSES].T
+        if not told.all():
             return state
         problem, algorithm = self._steps.problem, self._steps.algorithm
         point = self._client.pull({start_of(number): None})[start_of(number)]
-        state = observed(state, problem, point, float(loss), algorithm.limits)
+        state = observed(state, problem, point, float(sum(losses.tolist())), algorithm.limits)
         self._seen = number + 1
         self._client.assign({CONTROL: Push(np.array([float(state.stop is not None), self._seen]))})
-        done = self._entry(number, state)
+        done = self._entry(number, state, float(seconds.mean()))
         self._history.rounds.append(done)
         if self._on_round is not None:
             asked = self._on_round(done, state)
@@ -167,22 +164,20 @@ class _Watch:
                 self._client.assign({CONTROL: Push(np.array([1.0, self._seen]))})
         return state
 
-    def _entry(self, number: int, state: Any) -> Round:
-        """Of the pass before this look; its seconds of computing are the mean over workers."""
+    def _entry(self, number: int, state: Any, computed: float) -> Round:
+        """Of the pass before this look; ``computed`` is what a worker has computed on average since it began."""
         now = time.perf_counter()
         seconds, self._began = now - self._began, now
+        compute, self._computed = min(max(computed - self._computed, 0.0), seconds), computed
         rounds = self._steps.rounds_of_pass if number else 1
-        computed = 0.0
-        if number:
-            computed = float(self._client.pull({PASSES: Range(number - 1, number)})[PASSES][0, 2]) / self._workers
-        size = 8 * self._steps.problem.size * self._workers * rounds
+        size = 8 * self._steps.problem.size * self._steps.workers * rounds
         return Round(
             round=number,
             iteration=state.iteration,
             objective=self._steps.problem.told * state.objective,
             gradient_norm=state.gradient_norm,
-            compute_seconds=min(computed, seconds),
-            aggregate_seconds=max(seconds - computed, 0.0),
+            compute_seconds=compute,
+            aggregate_seconds=seconds - compute,
             driver_seconds=0.0,
             bytes_down=size,
             bytes_up=size,

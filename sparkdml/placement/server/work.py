@@ -14,6 +14,7 @@ from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+from sparkdml.optim.gradient import total_loss
 from sparkdml.placement.server.tables import CONTROL, PASSES, Steps, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
@@ -73,58 +74,71 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
     steps: Steps = orders.steps.value
     with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
         steps.create(client)
-        clocks = {number: client.arrive(number, attempt) for number in workers}
-        while clocks:
-            for number in list(clocks):
-                worker = _Worker(orders, steps, client, number, attempt)
-                going_on = worker.turn(clocks[number], workers[number])
-                if going_on is None:
+        working = {
+            number: _Worker(orders, steps, client, number, attempt, blocks, client.arrive(number, attempt))
+            for number, blocks in workers.items()
+        }
+        while working:
+            for number, worker in list(working.items()):
+                if not worker.turn():
                     client.leave(number)
-                    clocks.pop(number)
-                else:
-                    clocks[number] = going_on
+                    working.pop(number)
     return "done", None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Worker:
+    """One partition's: ``clock`` is the next, ``told`` the last pass whose loss the driver was told."""
+
     orders: Orders
     steps: Steps
     client: Client
     number: int
     attempt: int
+    blocks: Sequence[Block]
+    clock: int
+    told: int = -1
+    seconds: float = 0.0
 
-    def turn(self, clock: int, blocks: Sequence[Block]) -> int | None:
-        """One clock; the next one, or None if the fit is over."""
-        steps, last = self.steps, self.steps.last_clock
-        if clock > last:
-            return None
+    def turn(self) -> bool:
+        """One clock; False if the fit is over."""
+        steps, clock = self.steps, min(self.clock, self.steps.last_clock)
         wanted = dict.fromkeys([*steps.parameters, CONTROL])
         pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
         if pulled[CONTROL][0]:
-            return None
-        began = time.perf_counter()
+            return False
         point = steps.point(pulled)
-        turn = Turn(clock, self.number, len(self.orders.partitions))
-        update, _ = steps.algorithm.work(steps.problem, blocks, point, None, turn)
-        seconds = time.perf_counter() - began
-        pushes = self._told(clock, point, update, seconds)
-        if clock < last:
-            gradient = np.asarray(update["gradient"])
-            if self.orders.scale != 1.0:
-                gradient = gradient * self.orders.scale
-            pushes |= steps.parts(gradient, steps.step_size(clock))
+        if clock == steps.last_clock:
+            self._tell(clock, point, None)
+            return False
+        began = time.perf_counter()
+        turn = Turn(clock, self.number, steps.workers)
+        update, _ = steps.algorithm.work(steps.problem, self.blocks, point, None, turn)
+        self.seconds += time.perf_counter() - began
+        self._tell(clock, point, update.get("loss"))
+        gradient = np.asarray(update["gradient"])
+        if self.orders.scale != 1.0:
+            gradient = gradient * self.orders.scale
+        pushes = steps.parts(gradient, steps.step_size(clock))
         verdicts = self.client.push(self.number, clock, self.attempt, pushes)
-        return self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+        self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+        return True
 
-    def _told(self, clock: int, point: np.ndarray, update: dict[str, Any], seconds: float) -> dict[str, Push]:
-        """What the driver hears of this round."""
+    def _tell(self, clock: int, point: np.ndarray, loss: float | None) -> None:
+        """Let the driver know the loss once in each pass, at its start unless that was left out as a late one."""
         number = clock // self.steps.rounds_of_pass
-        line = np.array([[float(update.get("loss", 0.0)), float("loss" in update), seconds]])
-        if "loss" in update and self.number == 0:
+        if number <= self.told:
+            return
+        if loss is None:
+            problem = self.steps.problem
+            loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
+        if self.number == 0:
             self._wait_until_seen(number - 1)
             self.client.assign({start_of(number): Push(point)})
-        return {PASSES: Push(line, rows=Range(number, number + 1))}
+        row = self.steps.lines_of(number).start + self.number
+        line = np.array([[float(loss), 1.0, self.seconds]])
+        self.client.assign({PASSES: Push(line, rows=Range(row, row + 1))})
+        self.told = number
 
     def _wait_until_seen(self, passes: int) -> None:
         """The driver still needs where the pass before the last began."""
