@@ -19,8 +19,9 @@ from sparkdml.server.specs import Range
 COEFFICIENTS, REST = "coefficients", "rest"
 #: A row for each worker in each pass: its loss at the start, 1 once it has told it, seconds of computing until then.
 PASSES = "passes"
-#: Two numbers from the driver: whether the fit is over, and how many passes it has looked at.
+#: From the driver: whether the fit is over, how many passes it has looked at, and at which start it wants losses.
 CONTROL = "control"
+OVER, SEEN, WANTED = 0, 1, 2
 
 
 def start_of(pass_number: int) -> str:
@@ -38,6 +39,7 @@ class Steps:
     algorithm: SyncSGD
     problem: Problem
     workers: int
+    in_step: bool
     stale: str
 
     @property
@@ -68,7 +70,7 @@ class Steps:
         if free:
             client.create(REST, free, rule=self._rule(penalised=False))
         client.create(PASSES, (self.algorithm.limits.max_iterations + 1) * self.workers, columns=3)
-        client.create(CONTROL, 2)
+        client.create(CONTROL, 3)
         for number in (0, 1):
             client.create(start_of(number), self.problem.size)
 

@@ -19,7 +19,7 @@ from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.local import Local
-from sparkdml.placement.server.tables import CONTROL, PASSES, Steps, start_of
+from sparkdml.placement.server.tables import COEFFICIENTS, CONTROL, PASSES, Steps, start_of
 from sparkdml.placement.server.work import Orders, working
 from sparkdml.placement.ship import ship
 from sparkdml.placement.side_job import SideJob
@@ -119,14 +119,14 @@ class Server(Placement):
         dataset.check_open()
         history = History() if history is None else history
         workers = len(dataset.handles)
-        steps = Steps(algorithm, problem, workers, self.sidecar.stale)
+        steps = Steps(algorithm, problem, workers, self.sidecar.staleness == 0, self.sidecar.stale)
         with (
             launch.local(self.sidecar.shards, workers, self.sidecar.staleness, self.sidecar.backup_workers) as servers,
             servers.client() as client,
             ship(dataset.context, steps, 24 * problem.features) as there,
         ):
             steps.create(client)
-            client.assign(steps.parts(state.coef))
+            client.assign({**steps.parts(state.coef), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
             scale = 1.0 if self.sidecar.staleness == 0 else float(workers)
             partitions = tuple(handle.partition for handle in dataset.handles)
             orders = Orders(there, partitions, tuple(servers.addresses), servers.security, scale)
@@ -141,28 +141,46 @@ class _Watch:
 
     def __init__(self, client: Client, steps: Steps, history: History, on_round: OnRound | None) -> None:
         self._client, self._steps, self._history, self._on_round = client, steps, history, on_round
-        self._seen, self._computed = 0, 0.0
+        self._seen, self._asked, self._computed = 0, -1, 0.0
         self._began = time.perf_counter()
 
     def look(self, state: Any) -> Any:
         """The state after the next pass has begun everywhere; the same one if it has not."""
-        number = self._seen
-        losses, told, seconds = self._client.pull({PASSES: self._steps.lines_of(number)})[PASSES].T
+        number, steps = self._seen, self._steps
+        if not steps.in_step and not self._wanted(number):
+            return state
+        losses, told, seconds = self._client.pull({PASSES: steps.lines_of(number)})[PASSES].T
         if not told.all():
             return state
-        problem, algorithm = self._steps.problem, self._steps.algorithm
         point = self._client.pull({start_of(number): None})[start_of(number)]
-        state = observed(state, problem, point, float(sum(losses.tolist())), algorithm.limits)
+        state = observed(state, steps.problem, point, float(sum(losses.tolist())), steps.algorithm.limits)
         self._seen = number + 1
-        self._client.assign({CONTROL: Push(np.array([float(state.stop is not None), self._seen]))})
+        self._say(state)
         done = self._entry(number, state, float(seconds.mean()))
         self._history.rounds.append(done)
         if self._on_round is not None:
             asked = self._on_round(done, state)
             if asked is not None and state.stop is None:
                 state = replace(state, stop=asked)
-                self._client.assign({CONTROL: Push(np.array([1.0, self._seen]))})
+                self._say(state)
         return state
+
+    def _wanted(self, number: int) -> bool:
+        """Whether workers know at which point their losses are wanted: once as many pushes as make a pass have come."""
+        if self._asked < number:
+            steps = self._steps
+            pushes = self._client.status()[0]["tables"][COEFFICIENTS]["pushes"]
+            if pushes < number * steps.rounds_of_pass * steps.workers:
+                return False
+            point = steps.point(self._client.pull(dict.fromkeys(steps.parameters)))
+            self._client.assign({start_of(number): Push(point)})
+            self._asked = number
+            self._say(None)
+        return True
+
+    def _say(self, state: Any) -> None:
+        over = state is not None and state.stop is not None
+        self._client.assign({CONTROL: Push(np.array([over, self._seen, self._asked], float))})
 
     def _entry(self, number: int, state: Any, computed: float) -> Round:
         """Of the pass before this look; ``computed`` is what a worker has computed on average since it began."""

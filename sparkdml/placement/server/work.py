@@ -15,7 +15,7 @@ from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.optim.gradient import total_loss
-from sparkdml.placement.server.tables import CONTROL, PASSES, Steps, start_of
+from sparkdml.placement.server.tables import CONTROL, OVER, PASSES, SEEN, WANTED, Steps, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
@@ -102,48 +102,55 @@ class _Worker:
 
     def turn(self) -> bool:
         """One clock; False if the fit is over."""
-        steps, clock = self.steps, min(self.clock, self.steps.last_clock)
+        steps = self.steps
+        clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
         wanted = dict.fromkeys([*steps.parameters, CONTROL])
         pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
-        if pulled[CONTROL][0]:
+        if pulled[CONTROL][OVER]:
             return False
         point = steps.point(pulled)
-        if clock == steps.last_clock:
-            self._tell(clock, point, None)
-            return False
+        if steps.in_step:
+            self._start(clock, point)
+            if clock == steps.last_clock:
+                return False
+        else:
+            self._answer(int(pulled[CONTROL][WANTED]))
         began = time.perf_counter()
         turn = Turn(clock, self.number, steps.workers)
-        update, _ = steps.algorithm.work(steps.problem, self.blocks, point, None, turn)
+        gradient = steps.algorithm.gradient(steps.problem, self.blocks, point, turn)
         self.seconds += time.perf_counter() - began
-        self._tell(clock, point, update.get("loss"))
-        gradient = np.asarray(update["gradient"])
-        if self.orders.scale != 1.0:
-            gradient = gradient * self.orders.scale
-        pushes = steps.parts(gradient, steps.step_size(clock))
+        pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
         verdicts = self.client.push(self.number, clock, self.attempt, pushes)
         self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
         return True
 
-    def _tell(self, clock: int, point: np.ndarray, loss: float | None) -> None:
-        """Let the driver know the loss once in each pass, at its start unless that was left out as a late one."""
+    def _start(self, clock: int, point: np.ndarray) -> None:
+        """Where all are in step, each tells its loss at the start of a pass; later, if it was too late then."""
         number = clock // self.steps.rounds_of_pass
-        if number <= self.told:
-            return
-        if loss is None:
-            problem = self.steps.problem
-            loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
-        if self.number == 0:
-            self._wait_until_seen(number - 1)
-            self.client.assign({start_of(number): Push(point)})
+        if number > self.told:
+            if self.number == 0:
+                self._wait_until_seen(number - 1)
+                self.client.assign({start_of(number): Push(point)})
+            self._tell(number, point)
+
+    def _answer(self, number: int) -> None:
+        """Else the driver says at which point it wants to know all losses."""
+        if number > self.told:
+            self._tell(number, self.client.pull({start_of(number): None})[start_of(number)])
+
+    def _tell(self, number: int, point: np.ndarray) -> None:
+        began = time.perf_counter()
+        problem = self.steps.problem
+        loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
+        self.seconds += time.perf_counter() - began
         row = self.steps.lines_of(number).start + self.number
-        line = np.array([[float(loss), 1.0, self.seconds]])
-        self.client.assign({PASSES: Push(line, rows=Range(row, row + 1))})
+        self.client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
         self.told = number
 
     def _wait_until_seen(self, passes: int) -> None:
         """The driver still needs where the pass before the last began."""
         while True:
-            over, seen = self.client.pull({CONTROL: None})[CONTROL]
-            if over or seen >= passes:
+            control = self.client.pull({CONTROL: None})[CONTROL]
+            if control[OVER] or control[SEEN] >= passes:
                 return
             time.sleep(LOOK_SECONDS)
