@@ -25,7 +25,7 @@ from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import AllReduce, Choice, Partitioned, choice, choose
+from sparkdml.placement import AllReduce, Choice, Partitioned, Server, Sidecar, choice, choose
 from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -78,6 +78,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         choice.check(self.getPlacement(), self._value("topology") or "auto")
         if self.getPlacement() == Partitioned.name and self._cannot_partition():
             raise ValueError(f"placement='{Partitioned.name}' is not possible: {self._cannot_partition()}")
+        self._check_server()
         self._features()
         Split(self._value("split") or "given")
         for name, (low, high) in {**self.RANGES, "checkpointInterval": (1, math.inf)}.items():
@@ -85,6 +86,26 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             if not low <= value <= high:
                 allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
                 raise ValueError(f"{name}={value} is not allowed; it must be {allowed}")
+
+    def _check_server(self) -> None:
+        """Refuse parameters of servers without servers, and what servers cannot do."""
+        if self.getPlacement() != Server.name:
+            for name in ("staleness", "numServers", "backupWorkers", "staleGradients"):
+                if self.hasParam(name) and self.isSet(name):
+                    raise ValueError(
+                        f"{name} is of placement='{Server.name}', and placement is "
+                        f"'{self.getPlacement()}'; set both, or none"
+                    )
+            return
+        self._sidecar()
+        if self._value("solver") != "sgd" or self._value("codec") not in (None, cooperation.EXACT):
+            raise ValueError(
+                f"placement='{Server.name}' takes steps along gradients: solver='sgd' and codec='{cooperation.EXACT}', "
+                f"not solver='{self._value('solver')}' and codec='{self._value('codec')}'; set these, or use another "
+                "placement"
+            )
+        if self._column("checkpointDir"):
+            raise ValueError(f"placement='{Server.name}' keeps no checkpoints; unset checkpointDir")
 
     @abstractmethod
     def _train(self, given: Prepared) -> Any:
@@ -231,7 +252,15 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             unfit.add(Partitioned.name)
         if self._on_round or self._column("validationIndicatorCol") or self._column("checkpointDir"):
             unfit.add(AllReduce.name)  # what is done between rounds would have to wait for the gang
-        return choose(self.getPlacement(), dataset, self._value("topology") or "auto", outputs, unfit)
+        topology = self._value("topology") or "auto"
+        return choose(self.getPlacement(), dataset, topology, outputs, unfit, self._sidecar())
+
+    def _sidecar(self) -> Sidecar | None:
+        """How servers are to be used, if they are; None for an estimator that cannot."""
+        if not self.hasParam("staleness"):
+            return None
+        value = self.getOrDefault
+        return Sidecar(value("staleness"), value("numServers"), value("backupWorkers"), value("staleGradients"))
 
     def _cannot_partition(self) -> str:
         """Why ``placement='partitioned'`` is not for this estimator as it is set; empty if it is."""

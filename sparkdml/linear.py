@@ -54,6 +54,9 @@ COOPERATION_RANGES: dict[str, tuple[float, float]] = {
     "miniBatchFraction": (1e-12, 1),
     "blockMomentum": (-1, 1 - 1e-12),
     "elasticity": (1e-12, 1),
+    "staleness": (-1, math.inf),
+    "numServers": (1, 64),
+    "backupWorkers": (0, math.inf),
     "seed": (0, math.inf),
 }
 

@@ -66,7 +66,7 @@ class SyncSGD(Algorithm):
     def work(
         self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
-        update: Update = {"gradient": self._gradient(problem, blocks, coef, turn)}
+        update: Update = {"gradient": self.gradient(problem, blocks, coef, turn)}
         if turn.clock % math.ceil(1.0 / self.fraction) == 0:
             coefficients, intercepts = problem.to_raw(coef)
             update["loss"] = total_loss(problem.loss_at(coef), blocks, coefficients, intercepts)
@@ -84,7 +84,7 @@ class SyncSGD(Algorithm):
             coef, slots = self.step.update(state.coef, gradient, state.slots, size, count, proximal(problem))
         return replace(state, coef=coef, slots=slots, count=count)
 
-    def _gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
+    def gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
         """The sum over all of the worker's rows, or its estimate; shape (size,)."""
         rng = generator(self.seed, turn)
         parts, scale = Rows(blocks).sample(self.fraction, problem.loss.outputs, self.order, rng)

@@ -76,6 +76,33 @@ class HasCooperation(HasSeed, HasStepSize):
         typeConverter=TypeConverters.toString,
     )
 
+    staleness: Param[int] = Param(
+        Params._dummy(),
+        "staleness",
+        "how many clocks workers may be apart under placement='server': 0 (they step together), n, or -1 (no bound)",
+        typeConverter=TypeConverters.toInt,
+    )
+    numServers: Param[int] = Param(
+        Params._dummy(),
+        "numServers",
+        "processes that hold the parameters under placement='server', a range of them each",
+        typeConverter=TypeConverters.toInt,
+    )
+    backupWorkers: Param[int] = Param(
+        Params._dummy(),
+        "backupWorkers",
+        "how many of the slowest workers each round does without, under placement='server' with staleness=0",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    staleGradients: Param[str] = Param(
+        Params._dummy(),
+        "staleGradients",
+        "what servers do about gradients at points that others have moved on from, where staleness is not 0: "
+        "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD) or adadelay",
+        typeConverter=TypeConverters.toString,
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self._setDefault(
@@ -90,6 +117,10 @@ class HasCooperation(HasSeed, HasStepSize):
             codec="identity",
             topology="auto",
             split="given",
+            staleness=0,
+            numServers=1,
+            backupWorkers=0,
+            staleGradients="as-it-comes",
             seed=0,
         )
 

@@ -89,8 +89,9 @@ class HasPlacement(Params):
         Params._dummy(),
         "placement",
         "where the model's parameters live while training: auto, broadcast (on the driver, sent out each round), "
-        "local (in the driver, which computes too; small data, or Spark's local mode), allreduce (in every worker) or "
-        "partitioned (in shards on the executors, never whole on one machine)",
+        "local (in the driver, which computes too; small data, or Spark's local mode), allreduce (in every worker), "
+        "partitioned (in shards on the executors, never whole on one machine) or server (in processes beside Spark, "
+        "which take the steps)",
         typeConverter=TypeConverters.toString,
     )
 

@@ -6,8 +6,9 @@ from sparkdml.placement.broadcast import Broadcast
 from sparkdml.placement.choice import NAMES, PLACEMENTS, Choice, choose
 from sparkdml.placement.local import Local
 from sparkdml.placement.partitioned import Partitioned, TrainedShards
+from sparkdml.placement.server import Server, Sidecar
 
 __all__ = [
     "NAMES", "PLACEMENTS", "AllReduce", "Broadcast", "Choice", "Local", "OnRound", "Partitioned", "Placement",
-    "Trained", "TrainedShards", "choose",
+    "Server", "Sidecar", "Trained", "TrainedShards", "choose",
 ]  # fmt: skip

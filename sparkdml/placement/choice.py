@@ -13,10 +13,16 @@ from sparkdml.placement.broadcast import Broadcast
 from sparkdml.placement.cost import Work, memory_bytes, seconds
 from sparkdml.placement.local import Local
 from sparkdml.placement.partitioned import Partitioned
+from sparkdml.placement.server import Server, Sidecar
 from sparkdml.resources.slots import setting, task_slots
 
 #: Placements that drive algorithms which see all coefficients, by the name that the ``placement`` parameter takes.
-PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast, "local": Local, "allreduce": AllReduce}
+PLACEMENTS: dict[str, type[Placement]] = {
+    "broadcast": Broadcast,
+    "local": Local,
+    "allreduce": AllReduce,
+    "server": Server,
+}
 #: All of its values, next to ``auto``.
 NAMES = (*PLACEMENTS, Partitioned.name)
 
@@ -35,17 +41,24 @@ class Choice:
 
 
 def choose(
-    name: str, dataset: Dataset, topology: str = "auto", outputs: int = 1, unfit: Collection[str] = (Partitioned.name,)
+    name: str,
+    dataset: Dataset,
+    topology: str = "auto",
+    outputs: int = 1,
+    unfit: Collection[str] = (Partitioned.name,),
+    sidecar: Sidecar | None = None,
 ) -> Choice:
     """The placement called ``name``; ``auto`` takes the cheapest by :mod:`~sparkdml.placement.cost`.
 
-    ``topology`` is of ``allreduce``; ``outputs`` coefficients a feature; ``unfit`` are placements that ``auto`` must
-    not take for this fit.
+    ``topology`` is of ``allreduce``, ``sidecar`` of ``server``, which ``auto`` never takes; ``outputs`` coefficients a
+    feature; ``unfit`` are placements that ``auto`` must not take for this fit.
 
     Raises ValueError where ``auto`` finds none.
     """
     if name == AllReduce.name:
         return Choice(AllReduce(topology), "asked for")
+    if name == Server.name:
+        return Choice(Server(sidecar), "asked for")
     if name == Partitioned.name:
         return Choice(Partitioned(), "asked for", fits_driver=False)
     if name != "auto":

@@ -10,14 +10,20 @@ import numpy as np
 
 from sparkdml.optim.steps import STEPS, Proximal, Step
 from sparkdml.optim.steps.base import Slots
+from sparkdml.server.stale import AS_IT_COMES, Stale, stale_way
 
 
 @dataclass(frozen=True)
 class Moment:
-    """``count`` numbers the pushes to the table, from 1; ``step_size`` is that of the push, or else the rule's."""
+    """``count`` numbers the pushes to the table, from 1; ``step_size`` is that of the push, or else the rule's.
+
+    ``worker`` pushes, and others moved the values ``delay`` times since it read them; None: all workers, together.
+    """
 
     count: int
     step_size: float
+    worker: int | None = None
+    delay: int = 0
 
 
 class Rule(ABC):
@@ -27,11 +33,16 @@ class Rule(ABC):
     """
 
     lazy: bool = False
+    #: Whether it is told what each worker is given.
+    reads: bool = False
     step_size: float = 1.0
 
     def slots(self, rows: int, width: int) -> Slots:
         """Those of new rows, each (rows, width)."""
         return ()
+
+    def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:  # noqa: B027 - most need not know
+        """A worker is given these values."""
 
     @abstractmethod
     def apply(self, values: np.ndarray, update: np.ndarray, slots: Slots, moment: Moment) -> None: ...
@@ -51,27 +62,40 @@ class Add(Rule):
 class Stepped(Rule):
     """A step of ``sparkdml.optim.steps`` along the update as a gradient, in float64.
 
-    ``l2 / 2 x^2 + l1 |x|`` is the penalty of every value; with one, the rule is lazy.
+    ``l2 / 2 x^2 + l1 |x|`` is the penalty of every value; with one, the rule is lazy. The gradient is the update over
+    ``divisor``; ``stale`` corrects it.
     """
 
-    def __init__(self, step: Step, step_size: float, l1: float, l2: float) -> None:
-        self.step, self.step_size, self.l1, self.l2 = step, step_size, l1, l2
+    def __init__(self, step: Step, step_size: float, l1: float, l2: float, divisor: float, stale: Stale) -> None:
+        self.step, self.step_size, self.l1, self.l2, self.divisor = step, step_size, l1, l2, divisor
+        self.stale = stale
+        self.reads = stale.reads
+        self._own = len(step.slots(0))
         self.lazy = l1 > 0.0 or l2 > 0.0
 
     def slots(self, rows: int, width: int) -> Slots:
-        return tuple(slot.reshape(rows, width) for slot in self.step.slots(rows * width))
+        own = tuple(slot.reshape(rows, width) for slot in self.step.slots(rows * width))
+        return own + self.stale.slots(rows, width)
+
+    def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:
+        self.stale.read(values, slots[self._own :], worker)
 
     def apply(self, values: np.ndarray, update: np.ndarray, slots: Slots, moment: Moment) -> None:
-        gradient = update.astype(np.float64, copy=False).reshape(-1)
-        flat, kept = self._flat(values, slots)
+        gradient, size = update.astype(np.float64, copy=False) / self.divisor, moment.step_size
+        if moment.worker is not None:
+            gradient = self.stale.corrected(values, gradient, slots[self._own :], moment.worker)
+            size = self.stale.shortened(size, moment.count, moment.delay)
+        own = slots[: self._own]
+        flat, kept = self._flat(values, own)
         prox = self._prox(flat.size)
-        self._store(values, slots, self.step.update(flat, gradient, kept, moment.step_size, moment.count, prox))
+        self._store(values, own, self.step.update(flat, gradient.reshape(-1), kept, size, moment.count, prox))
 
     def rest(self, values: np.ndarray, slots: Slots, missed: np.ndarray, moment: Moment) -> None:
-        flat, kept = self._flat(values, slots)
+        own = slots[: self._own]
+        flat, kept = self._flat(values, own)
         times = np.repeat(missed, values.shape[1])
         prox = self._prox(flat.size)
-        self._store(values, slots, self.step.rest(flat, kept, moment.step_size, moment.count, times, prox))
+        self._store(values, own, self.step.rest(flat, kept, moment.step_size, moment.count, times, prox))
 
     def _prox(self, size: int) -> Proximal:
         return Proximal(np.full(size, self.l2), np.full(size, self.l1), 0.0, np.zeros(1), 0)
@@ -87,7 +111,16 @@ class Stepped(Rule):
             slot[:] = new.reshape(slot.shape)
 
 
-def rule(name: str, step_size: float = 1.0, l1: float = 0.0, l2: float = 0.0, **options: Any) -> Rule:
+def rule(
+    name: str,
+    step_size: float = 1.0,
+    l1: float = 0.0,
+    l2: float = 0.0,
+    divisor: float = 1.0,
+    stale: str = AS_IT_COMES,
+    workers: int = 1,
+    **options: Any,
+) -> Rule:
     """``add``, or one of ``sparkdml.optim.steps.STEPS`` with its options. Raises ValueError."""
     if name == "add":
         if options or l1 or l2 or step_size != 1.0:
@@ -95,9 +128,11 @@ def rule(name: str, step_size: float = 1.0, l1: float = 0.0, l2: float = 0.0, **
         return Add()
     if name not in STEPS:
         raise ValueError(f"rule '{name}' is not known; take one of add, {', '.join(STEPS)}")
-    if not (step_size > 0.0 and l1 >= 0.0 and l2 >= 0.0):
-        raise ValueError(f"step_size={step_size}, l1={l1}, l2={l2}; the first must be more than 0, the others not less")
+    if not (step_size > 0.0 and divisor > 0.0 and l1 >= 0.0 and l2 >= 0.0):
+        given = f"step_size={step_size}, divisor={divisor}, l1={l1}, l2={l2}"
+        raise ValueError(f"{given}; the first two must be more than 0, the others not less")
     try:
-        return Stepped(STEPS[name](**options), float(step_size), float(l1), float(l2))
+        step, way = STEPS[name](**options), stale_way(stale, workers)
+        return Stepped(step, float(step_size), float(l1), float(l2), float(divisor), way)
     except TypeError as error:
         raise ValueError(f"rule '{name}' with {options}: {error}") from None

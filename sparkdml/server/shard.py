@@ -143,6 +143,7 @@ class Shard:
         worker, clock, attempt = (argument(header, name, int) for name in ("worker", "clock", "attempt"))
         parts = read_parts(header, arrays, self.tables, self.keys, updates=True)
         ahead = max(clock - self.ledger.minimum(), 0)
+        delay = self._told(self.ledger.delay, worker, clock)
         verdict: Verdict = self._told(self.ledger.push, worker, clock, attempt)
         if verdict is Verdict.APPLY:
             self.metrics.ahead(str(worker), ahead)
@@ -150,7 +151,7 @@ class Shard:
                 self._keep(worker, clock, parts)
                 self._step_rounds()
             else:
-                self._apply(parts)
+                self._apply(parts, worker, delay)
         self.metrics.pushed(str(worker), verdict.value, sum(array.nbytes for array in arrays))
         self.log("push", *spelled_out(header, parts))
         return {"verdict": verdict.value}, ()
@@ -173,11 +174,11 @@ class Shard:
         for closed in self.ledger.closed():
             self._apply(summed([self.pending.pop((worker, closed.clock)) for worker in closed.workers]))
 
-    def _apply(self, parts: Sequence[Part]) -> None:
+    def _apply(self, parts: Sequence[Part], worker: int | None = None, delay: int = 0) -> None:
         for part in parts:
             assert part.update is not None
             with part.table.lock:
-                part.table.push(part.selection, part.update, part.step_size)
+                part.table.push(part.selection, part.update, part.step_size, worker, delay)
 
     # values
 
@@ -195,10 +196,10 @@ class Shard:
         with self.changed:
             parts = read_parts(header, arrays, self.tables, self.keys, updates=False)
             if "worker" not in header:
-                return self._values(parts, NOBODY, bool(header.get("name_keys")))
+                return self._values(parts, None, bool(header.get("name_keys")))
             worker, clock = argument(header, "worker", int), argument(header, "clock", int)
             self._wait(worker, clock, _seconds(header))
-        return self._values(parts, str(worker))
+        return self._values(parts, worker)
 
     def _exchange(self, header: Header, arrays: list[np.ndarray]) -> Reply:
         """A push and then a pull at the next clock; if it is sent again, the push is a repetition."""
@@ -211,17 +212,17 @@ class Shard:
             answer, _ = self._once("push", header, arrays[:count], self._push)
             worker = argument(header, "worker", int)
             self._wait(worker, argument(header, "clock", int) + 1, seconds)
-        pulled, results = self._values(parts, str(worker))
+        pulled, results = self._values(parts, worker)
         return {**pulled, **answer}, results
 
-    def _values(self, parts: Sequence[Part], reader: str, name_keys: bool = False) -> Reply:
+    def _values(self, parts: Sequence[Part], worker: int | None, name_keys: bool = False) -> Reply:
         results = []
         for part in parts:
             with part.table.lock:
                 if name_keys and isinstance(part.selection, np.ndarray):
                     results.append(part.selection)
-                results.append(part.table.pull(part.selection))
-        self.metrics.pulled(reader, sum(array.nbytes for array in results))
+                results.append(part.table.pull(part.selection, worker))
+        self.metrics.pulled(NOBODY if worker is None else str(worker), sum(array.nbytes for array in results))
         return {"minimum": self.ledger.minimum()}, results
 
     def _wait(self, worker: int, clock: int, seconds: float) -> None:

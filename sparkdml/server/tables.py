@@ -80,31 +80,48 @@ class Table(ABC):
                 raise RefusedCallError("shape", f"{update.dtype} {update.shape} for '{self.spec.name}', but {due}")
             self.budget.check(self._missing(selection) * self.spec.row_bytes)
 
-    def pull(self, selection: Selection) -> np.ndarray:
+    def pull(self, selection: Selection, worker: int | None = None) -> np.ndarray:
         """The rows' values, shape (n,) or (n, columns), zeros for rows that are not there; they stay as they are.
+
+        Rules that compare with what a worker read are told, if it is one.
 
         A range is no copy: while somebody has it, changes of the table are made to a copy.
         """
         at = self._places(selection)
         if isinstance(at, slice):
             self._settle(at)
+            self._note(at, worker)
             found = self._flat(_read_only(self._values[at]))
             self._lent = [*filter(_alive, self._lent), weakref.ref(found)]
             return found
         there = at >= 0
         self._settle(at[there])
+        self._note(at[there], worker)
         copy = np.zeros((len(at), self.spec.width), self.spec.dtype)
         copy[there] = self._values[at[there]]
         return self._flat(copy)
 
-    def push(self, selection: Selection, update: np.ndarray, step_size: float | None = None) -> None:
-        """One step of the rule at the rows, whose step size can be given."""
+    def _note(self, at: slice | np.ndarray, worker: int | None) -> None:
+        if worker is not None and self.rule.reads:
+            values, slots = self._taken(at)
+            self.rule.read(values, slots, worker)
+            self._put_slots(at, slots)
+
+    def push(
+        self,
+        selection: Selection,
+        update: np.ndarray,
+        step_size: float | None = None,
+        worker: int | None = None,
+        delay: int = 0,
+    ) -> None:
+        """One step of the rule at the rows; see :class:`~.rules.Moment`."""
         at = self._make(selection)
         self._settle(at)
         self._own()
         self.count += 1
         values, slots = self._taken(at)
-        self.rule.apply(values, update.reshape(values.shape), slots, self._moment(step_size))
+        self.rule.apply(values, update.reshape(values.shape), slots, self._moment(step_size, worker, delay))
         self._put(at, values, slots)
 
     def assign(self, selection: Selection, values: np.ndarray) -> None:
@@ -150,8 +167,8 @@ class Table(ABC):
         """As callers see them."""
         return values if self.spec.columns else values[:, 0]
 
-    def _moment(self, step_size: float | None) -> Moment:
-        return Moment(self.count, self.rule.step_size if step_size is None else step_size)
+    def _moment(self, step_size: float | None, worker: int | None = None, delay: int = 0) -> Moment:
+        return Moment(self.count, self.rule.step_size if step_size is None else step_size, worker, delay)
 
     def _taken(self, at: slice | np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """Views for a range, else copies."""
@@ -160,10 +177,15 @@ class Table(ABC):
     def _put(self, at: slice | np.ndarray, values: np.ndarray, slots: tuple[np.ndarray, ...]) -> None:
         if not (isinstance(at, slice) and np.may_share_memory(values, self._values)):
             self._values[at] = values
-            for slot, new in zip(self._slots, slots, strict=True):
-                slot[at] = new
+            self._put_slots(at, slots)
         if self.rule.lazy:
             self._seen[at] = self.count
+
+    def _put_slots(self, at: slice | np.ndarray, slots: tuple[np.ndarray, ...]) -> None:
+        if isinstance(at, slice):
+            return  # they are views
+        for slot, new in zip(self._slots, slots, strict=True):
+            slot[at] = new
 
 
 class Dense(Table):

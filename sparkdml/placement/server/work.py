@@ -1,0 +1,156 @@
+"""What a worker does beside a parameter server: pull, compute, push, each at its own clock."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparkdml.core import Turn
+from sparkdml.data.block import Block
+from sparkdml.data.handle import Handle
+from sparkdml.data.open_blocks import MissingBlocksError, open_handle
+from sparkdml.optim.gradient import total_loss
+from sparkdml.placement.server.tables import CONTROL, OVER, PASSES, SEEN, WANTED, Steps, start_of
+from sparkdml.placement.ship import Shipped
+from sparkdml.resources.worker import limit_threads, settle
+from sparkdml.server.client import Client, Push
+from sparkdml.server.specs import Range
+from sparkdml.server.wire import Security
+from sparkdml.server.wire.errors import ServerError
+
+#: A worker waits so long for others to get on; whether they still run, Spark knows better.
+WAIT_SECONDS = 4 * 3600.0
+CALL_SECONDS = 60.0
+LOOK_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What every worker is told. ``steps`` has :class:`~.tables.Steps`; worker n works on the n-th of the handles.
+
+    scale : what a push is multiplied by: it stands for all workers where each takes a step of its own.
+    """
+
+    steps: Shipped
+    partitions: tuple[int, ...]
+    addresses: tuple[str, ...]
+    security: Security
+    scale: float
+
+
+def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, Any]]]:
+    """A task over some partitions, each a worker of its own; what it returns says how it ended."""
+
+    def run(handles: Iterable[Handle]) -> Iterator[tuple[str, Any]]:
+        from pyspark import TaskContext
+
+        limit_threads()
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        try:
+            yield _served(orders, list(handles), attempt)
+        except ServerError as error:
+            yield "lost", str(error)
+        except Exception:
+            # returned, not raised: the cause is then told at once, and not after three more attempts
+            yield "raised", traceback.format_exc()
+        settle()
+
+    return run
+
+
+def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
+    workers = {}
+    for handle in handles:
+        try:
+            workers[orders.partitions.index(handle.partition)] = open_handle(handle)
+        except MissingBlocksError:
+            return "missing", [handle.partition]
+    steps: Steps = orders.steps.value
+    with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
+        steps.create(client)
+        working = {
+            number: _Worker(orders, steps, client, number, attempt, blocks, client.arrive(number, attempt))
+            for number, blocks in workers.items()
+        }
+        while working:
+            for number, worker in list(working.items()):
+                if not worker.turn():
+                    client.leave(number)
+                    working.pop(number)
+    return "done", None
+
+
+@dataclass
+class _Worker:
+    """One partition's: ``clock`` is the next, ``told`` the last pass whose loss the driver was told."""
+
+    orders: Orders
+    steps: Steps
+    client: Client
+    number: int
+    attempt: int
+    blocks: Sequence[Block]
+    clock: int
+    told: int = -1
+    seconds: float = 0.0
+
+    def turn(self) -> bool:
+        """One clock; False if the fit is over."""
+        steps = self.steps
+        clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
+        wanted = dict.fromkeys([*steps.parameters, CONTROL])
+        pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
+        if pulled[CONTROL][OVER]:
+            return False
+        point = steps.point(pulled)
+        if steps.in_step:
+            self._start(clock, point)
+            if clock == steps.last_clock:
+                return False
+        else:
+            self._answer(int(pulled[CONTROL][WANTED]))
+        began = time.perf_counter()
+        turn = Turn(clock, self.number, steps.workers)
+        gradient = steps.algorithm.gradient(steps.problem, self.blocks, point, turn)
+        self.seconds += time.perf_counter() - began
+        pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
+        verdicts = self.client.push(self.number, clock, self.attempt, pushes)
+        self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+        return True
+
+    def _start(self, clock: int, point: np.ndarray) -> None:
+        """Where all are in step, each tells its loss at the start of a pass; later, if it was too late then."""
+        number = clock // self.steps.rounds_of_pass
+        if number > self.told:
+            if self.number == 0:
+                self._wait_until_seen(number - 1)
+                self.client.assign({start_of(number): Push(point)})
+            self._tell(number, point)
+
+    def _answer(self, number: int) -> None:
+        """Else the driver says at which point it wants to know all losses."""
+        if number > self.told:
+            self._tell(number, self.client.pull({start_of(number): None})[start_of(number)])
+
+    def _tell(self, number: int, point: np.ndarray) -> None:
+        began = time.perf_counter()
+        problem = self.steps.problem
+        loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
+        self.seconds += time.perf_counter() - began
+        row = self.steps.lines_of(number).start + self.number
+        self.client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
+        self.told = number
+
+    def _wait_until_seen(self, passes: int) -> None:
+        """The driver still needs where the pass before the last began."""
+        while True:
+            control = self.client.pull({CONTROL: None})[CONTROL]
+            if control[OVER] or control[SEEN] >= passes:
+                return
+            time.sleep(LOOK_SECONDS)
