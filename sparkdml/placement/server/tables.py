@@ -22,6 +22,8 @@ PASSES = "passes"
 #: From the driver: whether the fit is over, how many passes it has looked at, and at which start it wants losses.
 CONTROL = "control"
 OVER, SEEN, WANTED = 0, 1, 2
+#: A number for each worker: 1 once it has not found its blocks.
+MISSING = "missing"
 
 
 def start_of(pass_number: int) -> str:
@@ -71,6 +73,7 @@ class Steps:
             client.create(REST, free, rule=self._rule(penalised=False))
         client.create(PASSES, (self.algorithm.limits.max_iterations + 1) * self.workers, columns=3)
         client.create(CONTROL, 3)
+        client.create(MISSING, self.workers)
         for number in (0, 1):
             client.create(start_of(number), self.problem.size)
 

@@ -19,7 +19,7 @@ from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.local import Local
-from sparkdml.placement.server.tables import COEFFICIENTS, CONTROL, PASSES, Steps, start_of
+from sparkdml.placement.server.tables import COEFFICIENTS, CONTROL, MISSING, PASSES, Steps, start_of
 from sparkdml.placement.server.work import Orders, working
 from sparkdml.placement.ship import ship
 from sparkdml.placement.side_job import SideJob
@@ -165,6 +165,14 @@ class _Watch:
                 self._say(state)
         return state
 
+    def missing(self) -> list[int]:
+        """Workers that have not found their blocks."""
+        return np.flatnonzero(self._client.pull({MISSING: None})[MISSING]).tolist()
+
+    def found(self) -> None:
+        """Their blocks are there again."""
+        self._client.assign({MISSING: Push(np.zeros(self._steps.workers))})
+
     def _wanted(self, number: int) -> bool:
         """Whether workers know at which point their losses are wanted: once as many pushes as make a pass have come."""
         if self._asked < number:
@@ -213,35 +221,40 @@ class _Fit:
     def run(self, state: Any) -> Any:
         """The state that says stop."""
         restarts = vanished = 0
+        missing: list[int] = []
         while True:
             job = SideJob(self._sc, uuid.uuid4().hex, "sparkdml: workers of a parameter server", self._tasks())
             try:
                 with job.giving_way(_GIVES_WAY):
-                    state = self._until_over(job, state)
+                    state, missing = self._until_over(job, state)
             finally:
                 if state.stop is None or not job.ended(END_SECONDS):
                     job.cancel()
             if state.stop is not None:
                 return state
-            missing = self._trouble(job)
             if missing:
                 vanished += 1
                 if vanished > MAX_REBUILDS:
                     raise FilesVanishError
-                self._dataset.restore(missing)
+                self._dataset.restore([self._orders.partitions[number] for number in missing])
+                self._watch.found()
+                continue
+            self._check(job)
             restarts += 1
             if restarts > MAX_RESTARTS:
                 raise RuntimeError(f"the workers of a fit with placement='server' ended early {restarts} times")
 
-    def _until_over(self, job: SideJob, state: Any) -> Any:
+    def _until_over(self, job: SideJob, state: Any) -> tuple[Any, list[int]]:
+        """The state after the last pass that was heard of, and workers without blocks."""
         while state.stop is None:
             found = self._watch.look(state)
             if found is state:
-                if job.ended():
-                    return self._watch.look(state)  # what they told last
+                missing = self._watch.missing()
+                if missing or job.ended():
+                    return self._watch.look(state), missing  # what they told last
                 time.sleep(LOOK_SECONDS)
             state = found
-        return state
+        return state, []
 
     def _tasks(self) -> Any:
         """The function that runs the job: a task a partition where it is, or fewer where slots are fewer."""
@@ -260,17 +273,13 @@ class _Fit:
         return lambda: list(rdd.mapPartitions(work).collect())
 
     @staticmethod
-    def _trouble(job: SideJob) -> list[int]:
-        """Partitions whose files are gone. Raises what ended the job, if that was anything else."""
-        kinds: dict[str, list[Any]] = {}
-        for kind, detail in job.results:
-            kinds.setdefault(kind, []).append(detail)
-        if "raised" in kinds:
-            raise WorkerError(kinds["raised"][0])
-        if "missing" in kinds:
-            return sorted({partition for found in kinds["missing"] for partition in found})
-        if "lost" in kinds:
-            raise RuntimeError(f"a worker lost its parameter server: {kinds['lost'][0]}; fit again") from None
+    def _check(job: SideJob) -> None:
+        """Raises what ended the job too early, unless that was others' need of its slots."""
+        raised = [detail for kind, detail in job.results if kind == "raised"]
+        if raised:
+            raise WorkerError(raised[0])
+        lost = [detail for kind, detail in job.results if kind == "lost"]
+        if lost:
+            raise RuntimeError(f"a worker lost its parameter server: {lost[0]}; fit again")
         if job.error is not None and not job.gave_way:
             raise RuntimeError("workers of a fit with placement='server' were lost") from job.error
-        return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.optim.gradient import total_loss
-from sparkdml.placement.server.tables import CONTROL, OVER, PASSES, SEEN, WANTED, Steps, start_of
+from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SEEN, WANTED, Steps, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
@@ -56,34 +56,58 @@ def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, 
             yield _served(orders, list(handles), attempt)
         except ServerError as error:
             yield "lost", str(error)
-        except Exception:
-            # returned, not raised: the cause is then told at once, and not after three more attempts
-            yield "raised", traceback.format_exc()
         settle()
 
     return run
 
 
 def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
-    workers = {}
-    for handle in handles:
-        try:
-            workers[orders.partitions.index(handle.partition)] = open_handle(handle)
-        except MissingBlocksError:
-            return "missing", [handle.partition]
     steps: Steps = orders.steps.value
+    numbers = [orders.partitions.index(handle.partition) for handle in handles]
     with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
         steps.create(client)
-        working = {
-            number: _Worker(orders, steps, client, number, attempt, blocks, client.arrive(number, attempt))
-            for number, blocks in workers.items()
-        }
-        while working:
-            for number, worker in list(working.items()):
-                if not worker.turn():
-                    client.leave(number)
-                    working.pop(number)
+        try:
+            _work(orders, steps, client, dict(zip(numbers, handles, strict=True)), attempt)
+        except ServerError:
+            raise
+        except Exception:
+            # returned, not raised: the cause is then told at once, and not after three more attempts
+            _let_all_go(client, numbers)
+            return "raised", traceback.format_exc()
     return "done", None
+
+
+def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Handle], attempt: int) -> None:
+    """Turns of all these workers, one after another, until the fit is over."""
+    blocks, missing = {}, []
+    for number, handle in handles.items():
+        try:
+            blocks[number] = open_handle(handle)
+        except MissingBlocksError:
+            missing.append(number)
+    for number in missing:
+        # the others wait for this worker; the driver ends their job and has the blocks made again
+        client.assign({MISSING: Push(np.ones(1), rows=Range(number, number + 1))})
+    if missing:
+        return
+    working = {
+        number: _Worker(orders, steps, client, number, attempt, there, client.arrive(number, attempt))
+        for number, there in blocks.items()
+    }
+    while working:
+        for number, worker in list(working.items()):
+            if not worker.turn():
+                client.leave(number)
+                working.pop(number)
+
+
+def _let_all_go(client: Client, numbers: Iterable[int]) -> None:
+    """The fit has failed: others that wait for these workers shall not, and find that it is over."""
+    control = client.pull({CONTROL: None})[CONTROL].copy()
+    control[OVER] = 1.0
+    client.assign({CONTROL: Push(control)})
+    for number in numbers:
+        client.lose(number)
 
 
 @dataclass
