@@ -39,9 +39,9 @@ class Paced(SyncSGD):
 
     pace: tuple[float, ...] = ()
 
-    def work(self, problem: Any, blocks: Any, coef: np.ndarray, memory: None, turn: Any) -> Any:
+    def gradient(self, problem: Any, blocks: Any, coef: np.ndarray, turn: Any) -> np.ndarray:
         began = time.perf_counter()
-        result = super().work(problem, blocks, coef, memory, turn)
+        result = super().gradient(problem, blocks, coef, turn)
         time.sleep(max(self.pace[turn.worker] - (time.perf_counter() - began), 0.0))
         return result
 

@@ -137,8 +137,10 @@ def test_a_callback_ends_the_fit(frame):
 
 
 def test_a_fit_stops_when_nothing_is_gained(frame):
-    model = LogisticRegression(solver="sgd", stepSize=0.5, regParam=0.1, maxIter=500, tol=1e-3, placement="server")
-    assert model.fit(frame).report.stop.reason == "converged"
+    model = LogisticRegression(solver="sgd", stepSize=0.5, regParam=0.1, maxIter=500, tol=1e-2, placement="server")
+    report = model.fit(frame).report
+    assert report.stop.reason in ("converged", "stalled")
+    assert report.rounds < 100
 
 
 @pytest.mark.parametrize(

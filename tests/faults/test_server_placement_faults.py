@@ -111,10 +111,10 @@ def test_an_interrupt_ends_workers_and_servers(frame, calm):
 
 
 class Raising(SyncSGD):
-    def work(self, problem, blocks, coef, memory, turn):
+    def gradient(self, problem, blocks, coef, turn):
         if turn.clock == 5:
             raise ZeroDivisionError("of its own making")
-        return super().work(problem, blocks, coef, memory, turn)
+        return super().gradient(problem, blocks, coef, turn)
 
 
 def test_what_a_worker_raises_is_told(frame, calm, monkeypatch):
