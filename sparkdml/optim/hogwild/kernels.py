@@ -95,28 +95,22 @@ def take_steps(
             if m + 1 < rows.shape[0]:
                 for p in range(indptr[rows[m + 1]], indptr[rows[m + 1] + 1]):
                     prefetch_to_write(table, np.int64(indices[p]))
-        margins[:] = own[0]
-        for p in range(low, high):
-            if dense:
-                j = np.uint32(p - low)
-                a = (values[p] - centre[j]) * table[j, INVERSE_STD]
-            else:
-                j = np.uint32(indices[p])
-                a = values[p] * table[j, INVERSE_STD]
-            missed, j_l1, j_ridge = now - table[j, SEEN], l1[j * per_l1], ridge[j * per_ridge]
-            for k in range(outputs):
+        for k in range(outputs):
+            margin = own[0, k]
+            for p in range(low, high):
+                j = np.uint32(p - low if dense else indices[p])
+                a = (values[p] - centre[j] if dense else values[p]) * table[j, INVERSE_STD]
+                x = table[j, COEFFICIENTS + k]
+                stored[p - low, k] = x
                 rate = rate_of(step_size, epsilon, table[j, squares + k]) if adaptive else step_size
-                stored[p - low, k] = table[j, COEFFICIENTS + k]
-                here[p - low, k] = rested(stored[p - low, k], j_l1, j_ridge, rate, missed)
-                margins[k] += a * here[p - low, k]
+                x = rested(x, l1[j * per_l1], ridge[j * per_ridge], rate, now - table[j, SEEN])
+                here[p - low, k] = x
+                margin += a * x
+            margins[k] = margin
         to_slopes(kind, scale, labels[i], weights[i] * weight_scale, margins)
         for p in range(low, high):
-            if dense:
-                j = np.uint32(p - low)
-                a = (values[p] - centre[j]) * table[j, INVERSE_STD]
-            else:
-                j = np.uint32(indices[p])
-                a = values[p] * table[j, INVERSE_STD]
+            j = np.uint32(p - low if dense else indices[p])
+            a = (values[p] - centre[j] if dense else values[p]) * table[j, INVERSE_STD]
             due = table[j, SEEN] <= now
             j_l1, j_ridge = (l1[j * per_l1], ridge[j * per_ridge]) if due else (0.0, 0.0)
             for k in range(outputs):

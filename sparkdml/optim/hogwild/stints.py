@@ -30,13 +30,11 @@ def stints(blocks: Sequence[Block], size: int, count: int, rng: np.random.Genera
     shuffling in two levels, of which Xu et al., "In-database machine learning with CorgiPile: stochastic gradient
     descent without full data shuffle" (2022) show that it does as well as a full shuffle.
     """
-    total = sum(block.rows for block in blocks)
-    neighbours = min(max(total // LEAST_RUNS, 1), MOST_NEIGHBOURS)
+    numbers = [np.flatnonzero(block.weights) for block in blocks]
+    neighbours = min(max(sum(map(len, numbers)) // LEAST_RUNS, 1), MOST_NEIGHBOURS)
     parts: list[tuple[Block, np.ndarray]] = []
-    for block in blocks:
-        order = _runs(block.rows, neighbours, rng)
-        if not block.weights.all():
-            order = order[block.weights[order] > 0.0]
+    for block, own in zip(blocks, numbers, strict=True):
+        order = own[_runs(len(own), neighbours, rng)]
         parts += [(block, order[start : start + size]) for start in range(0, len(order), size)]
     found: list[Stint] = []
     first = 0

@@ -20,7 +20,7 @@ class Table:
     squared gradients, (2, K), or (0, K) without them. Whatever else is here they only read.
 
     l1, ridge : the penalty's strengths, (d,), or (1,) where all features have the same.
-    centre : (d,); 0 where columns are not centred.
+    centre : (d,); 0 where columns are not centred. adaptive : records hold squared gradients.
     """
 
     records: np.ndarray
@@ -29,6 +29,7 @@ class Table:
     ridge: np.ndarray
     centre: np.ndarray
     curvature: float
+    adaptive: bool
 
     @classmethod
     def of(cls, problem: Problem, point: np.ndarray, slots: Slots) -> Table:
@@ -41,10 +42,10 @@ class Table:
             coefficients, intercepts = problem.split(values)
             first = kernels.COEFFICIENTS + n * outputs
             records[:, first : first + outputs] = coefficients
-            tail[n : n + 1] = intercepts
+            tail[n : n + 1] = intercepts.reshape(-1, outputs)
         l1 = problem.penalty.l1()
         l1, ridge = _once(np.zeros(1) if l1 is None else l1[:, 0]), _once(problem.penalty.curvature()[:, 0])
-        return cls(records, tail, l1, ridge, problem.centre, problem.loss.curvature)
+        return cls(records, tail, l1, ridge, problem.centre, problem.loss.curvature, bool(slots))
 
     @property
     def outputs(self) -> int:
@@ -56,8 +57,7 @@ class Table:
 
     def slots(self) -> Slots:
         """As :meth:`of` takes them."""
-        wide = self.records.shape[1] >= kernels.COEFFICIENTS + 2 * self.outputs
-        return (self._flat(1),) if wide else ()
+        return (self._flat(1),) if self.adaptive else ()
 
     def settle(self, now: int, step_size: float, epsilon: float) -> None:
         """Give every coefficient what it has missed of the penalty's ``now`` steps."""
