@@ -123,6 +123,18 @@ def test_lasso_has_the_zeros_of_owlqn(blocks, solver: str) -> None:
     np.testing.assert_array_equal(ours.coefficients.toArray() == 0.0, zeros)
 
 
+def test_without_conflicts_two_fits_by_several_threads_are_equal(make_frame) -> None:
+    X, y = rows()
+    X[np.random.default_rng(1).random(X.shape) < 0.8] = 0.0
+    params = {"solver": "hogwild", "conflicts": "avoided", "batchSize": 32, "regParam": 0.01, "maxIter": 4}
+    with from_dataframe(make_frame(X, y, kind="sparse")) as dataset:
+        one, other = (LogisticRegression(elasticNetParam=0.5, **params).fit(dataset) for _ in range(2))
+    assert one.report.placement.startswith("local: threads of one process share the coefficients")
+    assert one.report.objective_history == other.report.objective_history
+    np.testing.assert_array_equal(one.coefficients.toArray(), other.coefficients.toArray())
+    assert one.report.objective < one.report.history[0].objective
+
+
 @pytest.mark.parametrize("solver", ["sgd", "model-averaging"])
 @pytest.mark.parametrize("codec", ["float16", "int8", "1-bit", "top-k:0.5", "power-sgd:1"])
 def test_codecs_lose_nothing_for_good(blocks, solver: str, codec: str) -> None:
