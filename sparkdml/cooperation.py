@@ -22,6 +22,7 @@ from sparkdml.algorithms import (
     OneShotAveraging,
     SyncSGD,
 )
+from sparkdml.algorithms.hogwild import Passes
 from sparkdml.algorithms.intervals import Auto, Fixed, Growing, Interval
 from sparkdml.comm.codecs import codec
 from sparkdml.optim.descent import Descent
@@ -140,7 +141,7 @@ class Plan:
             raise ValueError(f"solver='hogwild' takes optimizer='sgd' or 'adagrad', not '{self.optimizer}'")
         step, batch = STEPS[self.optimizer](), {} if self.batch_size is None else {"batch_size": self.batch_size}
         solver = Hogwild(step, self._size, self._schedule, self.conflicts, seed=self.seed, **batch)
-        return HogwildAveraging(solver, Fixed(), self.limits)
+        return HogwildAveraging(solver, Passes(self.limits.max_iterations), self.limits)
 
     def _bmuf(self) -> Algorithm:
         momentum = None if self.block_momentum < 0.0 else self.block_momentum

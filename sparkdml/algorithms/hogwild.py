@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sparkdml.algorithms.intervals import Interval, Measured
 from sparkdml.algorithms.model_averaging import ModelAveraging
 
 
@@ -19,3 +20,19 @@ class HogwildAveraging(ModelAveraging):
     threaded: ClassVar[bool] = True
     compressible: ClassVar[frozenset[str]] = frozenset()
     mixes: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Passes(Interval):
+    """``most`` rounds of a pass each, then one that asks for the loss alone: a pass more would be thrown away."""
+
+    most: int
+
+    def first(self) -> int:
+        return self._of(0)
+
+    def after(self, steps: int, rounds: int, measured: Measured) -> int:
+        return self._of(rounds)
+
+    def _of(self, rounds: int) -> int:
+        return 0 if rounds < self.most else -1
