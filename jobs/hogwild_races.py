@@ -34,6 +34,7 @@ PASSES = 5
 def race(spark: SparkSession, name: str, folder: Path, repeats: int) -> tuple[dict[str, Any], str]:
     """Figures and tables of one step rule on sparse rows."""
     from sparkdml.data import from_dataframe
+    from sparkdml.resources.threads import one_blas_thread
 
     workload = workloads.wide_sparse(folder)
     workload = replace(workload, params={**workload.params, "standardization": False})
@@ -42,7 +43,8 @@ def race(spark: SparkSession, name: str, folder: Path, repeats: int) -> tuple[di
     rows = cached.count()
     with from_dataframe(cached) as blocks:
         optimum = _fit(blocks, {**workload.params, "solver": "l-bfgs", "tol": 1e-11, "maxIter": 1000}).objective
-        scaling = scale(blocks, {**workload.params, **steps}, repeats)
+        with one_blas_thread():
+            scaling = scale(blocks, {**workload.params, **steps}, repeats)
         target = optimum + GAP
         passes = _fewest(lambda n: _fit(blocks, {**workload.params, **steps, "maxIter": n}).objective, target)
         iterations = _fewest(lambda n: _stock(cached, {**workload.params, "maxIter": n})[0], target)
