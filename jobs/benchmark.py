@@ -1,7 +1,8 @@
 """Race sparkdml against pyspark.ml and scikit-learn to the same objective, in one session.
 
 With --suite cooperation: the methods by which workers cooperate, against one another; with --suite wide: models of
-millions of features; with --suite small: data for which a Spark job is long."""
+millions of features; with --suite small: data for which a Spark job is long; with --suite hogwild: threads that share
+coefficients."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import cooperation_races
+import hogwild_races
 import linear_races
 import tuning_race
 import wide_races
@@ -41,13 +43,15 @@ ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 class Config:
     """What to race on, and how often."""
 
-    suite: Literal["libraries", "cooperation", "wide", "small"] = setting(
-        "against other libraries, method against method, millions of features, or few rows", default="libraries"
+    suite: Literal["libraries", "cooperation", "wide", "small", "hogwild"] = setting(
+        "against other libraries, method against method, millions of features, few rows, or shared memory",
+        default="libraries",
     )
     workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
     cooperation: tuple[str, ...] = setting("of " + ", ".join(COOPERATION), default=COOPERATION)
     wide: tuple[str, ...] = setting("of " + ", ".join(WIDE), default=WIDE)
     wide_iterations: int = setting("of each fit whose rounds are timed", default=12)
+    hogwild: tuple[str, ...] = setting("of " + ", ".join(hogwild_races.RACES), default=tuple(hogwild_races.RACES))
     small: tuple[str, ...] = setting("of " + ", ".join(SMALL), default=SMALL)
     passes: int = setting("passes over the rows that each of them may make at most", default=30)
     placement: str = setting("where methods that cooperate are raced", default="allreduce")
@@ -71,6 +75,7 @@ def run(spark: SparkSession, config: Config) -> None:
             "cooperation": (config.cooperation, run_together),
             "wide": (config.wide, run_wide),
             "small": (config.small, run_small),
+            "hogwild": (config.hogwild, run_hogwild),
         }
         names, race_one = suites[config.suite]
         for name in names:
@@ -124,6 +129,11 @@ def run_wide(spark: SparkSession, name: str, folder: Path, config: Config) -> tu
     if name in wide_races.ENDURANCE:
         return wide_races.endure(spark, name, folder)
     return wide_races.race(spark, name, folder, config.wide_iterations)
+
+
+def run_hogwild(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
+    """As :func:`run_one`, for threads that share coefficients."""
+    return hogwild_races.race(spark, name, folder, config.repeats)
 
 
 def run_small(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str] | None:

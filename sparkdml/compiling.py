@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -18,6 +19,7 @@ from sparkdml.data.routing import localised
 from sparkdml.losses import Hinge, Logistic, Loss, Softmax, Squared
 from sparkdml.optim.factorization import Factorized, loss_and_gradient
 from sparkdml.optim.hashed_random import hashed_gaussians
+from sparkdml.optim.hogwild import AVOIDED
 from sparkdml.optim.java_random import java_gaussians
 from sparkdml.penalties import ElasticNet
 from sparkdml.placement.partitioned.files import added
@@ -36,8 +38,9 @@ def compile_all() -> None:
     for block, loss in product(two_rows(), (Logistic(), Softmax(2))):
         for optimizer in (*STEPS, *VARIANCE_REDUCED):
             _run(_plan("model-averaging", optimizer).algorithm(), block, loss)
-        for solver in ("sgd", "svrg"):
+        for solver in ("sgd", "svrg", "hogwild"):
             _run(_plan(solver, "sgd").algorithm(), block, loss)
+        _run(replace(_plan("hogwild", "sgd"), conflicts=AVOIDED).algorithm(), block, loss)
     for block, loss in product(two_rows(), (Logistic(), Squared(), Hinge())):
         _run(_plan("cocoa", "sgd").algorithm(), block, loss)
     start = java_gaussians(0, 3)

@@ -15,15 +15,18 @@ from sparkdml.algorithms import (
     Compressed,
     Ensemble,
     FeatureDescent,
+    HogwildAveraging,
     Limits,
     ModelAveraging,
     NewtonCG,
     OneShotAveraging,
     SyncSGD,
 )
+from sparkdml.algorithms.hogwild import Passes
 from sparkdml.algorithms.intervals import Auto, Fixed, Growing, Interval
 from sparkdml.comm.codecs import codec
 from sparkdml.optim.descent import Descent
+from sparkdml.optim.hogwild import IGNORED, Hogwild
 from sparkdml.optim.local_solver import LocalSolver
 from sparkdml.optim.schedules import SCHEDULES, Constant, Cosine, Schedule, WarmUp
 from sparkdml.optim.steps import STEPS
@@ -64,6 +67,7 @@ class Plan:
     codec: str
     topology: str
     seed: int
+    conflicts: str = IGNORED
     unit: float = 1.0
 
     def __post_init__(self) -> None:
@@ -132,6 +136,13 @@ class Plan:
     def _ensemble(self) -> Algorithm:
         return Ensemble(self._local, self.limits.max_iterations)
 
+    def _hogwild(self) -> Algorithm:
+        if self.optimizer in VARIANCE_REDUCED:
+            raise ValueError(f"solver='hogwild' takes optimizer='sgd' or 'adagrad', not '{self.optimizer}'")
+        step, batch = STEPS[self.optimizer](), {} if self.batch_size is None else {"batch_size": self.batch_size}
+        solver = Hogwild(step, self._size, self._schedule, self.conflicts, seed=self.seed, **batch)
+        return HogwildAveraging(solver, Passes(self.limits.max_iterations), self.limits)
+
     def _bmuf(self) -> Algorithm:
         momentum = None if self.block_momentum < 0.0 else self.block_momentum
         return BMUF(self._local, self._interval, self.limits, absolute=self.codec == EXACT, momentum=momentum)
@@ -160,6 +171,7 @@ class Plan:
 SOLVERS: dict[str, Callable[[Plan], Algorithm]] = {
     "sgd": Plan._sync_sgd,
     "model-averaging": Plan._model_averaging,
+    "hogwild": Plan._hogwild,
     "one-shot-averaging": Plan._one_shot,
     "ensemble": Plan._ensemble,
     "bmuf": Plan._bmuf,
@@ -175,6 +187,7 @@ _STEPS = frozenset(("optimizer", "stepSize", "schedule", "batchSize"))
 USES: dict[str, frozenset[str]] = {
     "sgd": frozenset(("optimizer", "stepSize", "schedule", "miniBatchFraction")),
     "model-averaging": _STEPS | {"localSteps"},
+    "hogwild": _STEPS | {"conflicts"},
     "one-shot-averaging": _STEPS,
     "ensemble": _STEPS,
     "bmuf": _STEPS | {"localSteps", "blockMomentum"},
@@ -186,6 +199,8 @@ SOME_USE: frozenset[str] = frozenset().union(*USES.values())
 ALONE = frozenset(("one-shot-averaging", "ensemble"))
 #: Those whose workers hold all rows and some of their columns.
 BY_FEATURES = frozenset(("coordinate-descent",))
+#: Those whose threads share one model, for which they must be threads of one process.
+SHARED_MEMORY = frozenset(("hogwild",))
 #: Those that take steps on single rows: they want rows as sparse as they are, and scaled only if that is asked for.
 STEPPING = frozenset(SOLVERS) - {"admm", "newton-cg"}
 

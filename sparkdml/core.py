@@ -26,11 +26,13 @@ class Turn:
     """Which round of which worker it is: ``clock`` counts rounds from 0, and ``worker`` is one of ``workers``.
 
     What is random is drawn from these numbers and a seed, so that a repeated task makes the same draws.
+    ``threads`` of its process are the worker's to use.
     """
 
     clock: int
     worker: int = 0
     workers: int = 1
+    threads: int = 1
 
 
 @dataclass(frozen=True)

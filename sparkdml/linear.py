@@ -25,7 +25,8 @@ from sparkdml.estimator import BlockEstimator
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
-from sparkdml.placement import Choice, TrainedShards
+from sparkdml.optim.hogwild import AVOIDED
+from sparkdml.placement import Choice, Local, TrainedShards
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
@@ -100,6 +101,11 @@ class LinearEstimator(BlockEstimator):
         optimizer = self.getOrDefault("optimizer")
         if self.isSet("schedule") and optimizer in cooperation.VARIANCE_REDUCED:
             raise ValueError(f"schedule is set, but optimizer='{optimizer}' keeps its step size; unset it")
+        if solver == "hogwild" and self.isSet("batchSize") and self.getOrDefault("conflicts") != AVOIDED:
+            raise ValueError(
+                "batchSize is set, but solver='hogwild' steps on single rows unless it looks for conflicts among the "
+                f"rows of a batch; unset it, or set conflicts='{AVOIDED}'"
+            )
         if self.getOrDefault("topology") == "gossip":
             if solver != "model-averaging":
                 raise ValueError(
@@ -186,6 +192,11 @@ class LinearEstimator(BlockEstimator):
         self._copyValues(model)
         return model
 
+    def _choose(self, dataset: Dataset, outputs: int = 1) -> Choice:
+        if self.getPlacement() == "auto" and self.getOrDefault("solver") in cooperation.SHARED_MEMORY:
+            return Choice(Local(), "threads of one process share the coefficients")
+        return super()._choose(dataset, outputs)
+
     @property
     def _cooperates(self) -> bool:
         return self.getOrDefault("solver") in cooperation.SOLVERS
@@ -222,6 +233,7 @@ class LinearEstimator(BlockEstimator):
             elasticity=value("elasticity"),
             codec=value("codec"),
             topology=value("topology"),
+            conflicts=value("conflicts"),
             seed=value("seed"),
         )
 

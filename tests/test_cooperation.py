@@ -14,6 +14,7 @@ from sparkdml.regression import LinearRegression
 CLOSE = {
     "sgd": 2e-2,
     "model-averaging": 2e-3,
+    "hogwild": 2e-2,
     "one-shot-averaging": 2e-2,
     "ensemble": 2e-2,
     "bmuf": 5e-3,
@@ -57,6 +58,8 @@ def small_steps(solver: str) -> dict:
     """The solver, with batches that suit a few hundred rows where it has any."""
     if solver == "sgd":
         return {"solver": solver, "miniBatchFraction": 0.2, "optimizer": "momentum", "stepSize": 0.05}
+    if solver == "hogwild":
+        return {"solver": solver, "stepSize": 0.03}
     return (
         {"solver": solver, "batchSize": 16} if "batchSize" in cooperation.USES.get(solver, ()) else {"solver": solver}
     )
@@ -78,7 +81,7 @@ def test_methods_come_close_to_the_optimum(blocks, solver: str, placement: str) 
     assert report.history[0].objective >= report.objective
 
 
-@pytest.mark.parametrize("solver", ["sgd", "model-averaging", "admm", "svrg"])
+@pytest.mark.parametrize("solver", ["sgd", "model-averaging", "hogwild", "admm", "svrg"])
 def test_more_than_two_classes(make_frame, solver: str) -> None:
     X, y = rows(classes=3)
     with from_dataframe(make_frame(X, y, kind="sparse")) as dataset:
@@ -102,7 +105,7 @@ def test_regression_whatever_the_labels_unit(make_frame, solver: str) -> None:
     assert stepped.report.objective <= reference.report.objective * 1.05 + 1e-3
 
 
-@pytest.mark.parametrize("solver", ["cocoa", "admm", "model-averaging"])
+@pytest.mark.parametrize("solver", ["cocoa", "admm", "model-averaging", "hogwild"])
 def test_support_vectors(blocks, solver: str) -> None:
     best = LinearSVC(regParam=0.1, tol=1e-10).fit(blocks).report.objective
     found = LinearSVC(regParam=0.1, maxIter=60, **small_steps(solver)).fit(blocks).report.objective
@@ -118,6 +121,18 @@ def test_lasso_has_the_zeros_of_owlqn(blocks, solver: str) -> None:
     zeros = reference.coefficients.toArray() == 0.0
     assert zeros.any()
     np.testing.assert_array_equal(ours.coefficients.toArray() == 0.0, zeros)
+
+
+def test_without_conflicts_two_fits_by_several_threads_are_equal(make_frame) -> None:
+    X, y = rows()
+    X[np.random.default_rng(1).random(X.shape) < 0.8] = 0.0
+    params = {"solver": "hogwild", "conflicts": "avoided", "batchSize": 32, "regParam": 0.01, "maxIter": 4}
+    with from_dataframe(make_frame(X, y, kind="sparse")) as dataset:
+        one, other = (LogisticRegression(elasticNetParam=0.5, **params).fit(dataset) for _ in range(2))
+    assert one.report.placement.startswith("local: threads of one process share the coefficients")
+    assert one.report.objective_history == other.report.objective_history
+    np.testing.assert_array_equal(one.coefficients.toArray(), other.coefficients.toArray())
+    assert one.report.objective < one.report.history[0].objective
 
 
 @pytest.mark.parametrize("solver", ["sgd", "model-averaging"])
@@ -271,6 +286,12 @@ def test_a_model_saves_and_loads_whatever_trained_it(frame, tmp_path) -> None:
         ({"solver": "admm", "stepSize": 0.1}, "stepSize is set, but solver='admm' does not use it"),
         ({"solver": "sgd", "localSteps": 5}, "localSteps is set, but solver='sgd' does not use it"),
         ({"solver": "bmuf", "elasticity": 0.5}, "use solver easgd"),
+        ({"solver": "hogwild", "optimizer": "adam"}, "step by SGD or AdaGrad, not Adam"),
+        ({"solver": "hogwild", "optimizer": "saga"}, "takes optimizer='sgd' or 'adagrad', not 'saga'"),
+        ({"solver": "hogwild", "conflicts": "feared"}, "conflicts='feared' is not known; it can be ignored or avoided"),
+        ({"solver": "hogwild", "batchSize": 64}, "unset it, or set conflicts='avoided'"),
+        ({"solver": "hogwild", "codec": "1-bit"}, "codec='1-bit' may alter what is sent"),
+        ({"solver": "sgd", "conflicts": "avoided"}, "conflicts is set, but solver='sgd' does not use it"),
         ({"solver": "easgd", "optimizer": "saga", "schedule": "cosine"}, "optimizer='saga' keeps its step size"),
         ({"solver": "svrg", "localSteps": "auto"}, "takes localSteps='pass' or a number, not 'auto'"),
         ({"solver": "model-averaging", "localSteps": 3, "placement": "allreduce", "topology": "gossip"}, "'pass'"),

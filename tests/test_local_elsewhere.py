@@ -41,5 +41,13 @@ def test_many_are_refused(frame, elsewhere, monkeypatch) -> None:
         LogisticRegression(placement="local").fit(frame)
 
 
+def test_threads_that_share_coefficients_say_what_to_use_on_a_cluster(frame, elsewhere, monkeypatch) -> None:
+    estimator = LogisticRegression(solver="hogwild", maxIter=2)
+    assert estimator.fit(frame).report.placement.startswith("local: threads of one process")
+    monkeypatch.setattr(local, "FETCH_BYTES", 100)
+    with pytest.raises(ValueError, match="use placement='broadcast' or 'allreduce', where the threads of each task"):
+        estimator.fit(frame)
+
+
 def test_auto_brings_them_by_itself(frame, elsewhere) -> None:
     assert LogisticRegression(regParam=0.1).fit(frame).report.placement.startswith("local: the cheapest")

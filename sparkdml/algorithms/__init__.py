@@ -10,6 +10,7 @@ from sparkdml.algorithms.easgd import EASGD
 from sparkdml.algorithms.ensemble import Ensemble
 from sparkdml.algorithms.factorization import FactorizationSGD
 from sparkdml.algorithms.feature_descent import FeatureDescent
+from sparkdml.algorithms.hogwild import HogwildAveraging
 from sparkdml.algorithms.irls import IRLS
 from sparkdml.algorithms.lbfgs import LBFGS
 from sparkdml.algorithms.model_averaging import ModelAveraging, OneShotAveraging
@@ -36,6 +37,7 @@ __all__ = [
     "Ensemble",
     "FactorizationSGD",
     "FeatureDescent",
+    "HogwildAveraging",
     "Limits",
     "ModelAveraging",
     "NewtonCG",

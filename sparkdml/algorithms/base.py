@@ -55,6 +55,8 @@ class Algorithm(ABC):
     compressible: ClassVar[frozenset[str]] = frozenset()
     #: Whether its updates may be averaged among neighbours instead of summed over all workers.
     mixes: ClassVar[bool] = False
+    #: Whether one worker makes use of several threads: where it can have them, it has the rows of several workers.
+    threaded: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, problem: Problem, coef: np.ndarray) -> Any:

@@ -83,7 +83,9 @@ class LocalTraining(Algorithm):
             point, kept = self.solver.solve(objective, point, kept, steps, turn)
             passes = self.solver.passes(objective, steps)
         told = seconds(began, time.monotonic(), None if memory is None else memory.ended)
-        loss = total_loss(problem.loss_at(shared), blocks, *problem.to_raw(shared)) if asked else 0.0
+        loss = 0.0
+        if asked:
+            loss = total_loss(problem.loss_at(shared), blocks, *problem.to_raw(shared), turn.threads)
         sent, own = self._exchange(shared, point, weight, turn)
         update = {"loss": loss, "weight": weight, "workers": float(weight > 0.0), "passes": weight * passes}
         return {**update, **sent, **told}, Replica(kept, own, time.monotonic()) if weight > 0.0 else None

@@ -54,8 +54,8 @@ class LinearSVC(
     Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``classWeight``,
     ``validationIndicatorCol``, ``patience``, ``checkpointDir``, ``checkpointInterval``, ``featuresCols``,
     ``placement``, ``progress`` as in :class:`LogisticRegression`; ``solver``: ``auto`` (``owl-qn``), or a method by
-    which workers cooperate: ``sgd``, ``model-averaging``, ``one-shot-averaging``, ``bmuf``, ``easgd``, ``admm``,
-    ``cocoa``, with the parameters of :class:`~sparkdml.params.HasCooperation`.
+    which workers cooperate: ``sgd``, ``model-averaging``, ``hogwild``, ``one-shot-averaging``, ``bmuf``, ``easgd``,
+    ``admm``, ``cocoa``, with the parameters of :class:`~sparkdml.params.HasCooperation`.
     """
 
     __module__ = "sparkdml.classification"  # where users find it, and what is saved with it

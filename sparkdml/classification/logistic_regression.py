@@ -70,7 +70,7 @@ class LogisticRegression(
     - ``solver``: ``auto``, ``l-bfgs`` (OWL-QN with an L1 penalty, projected L-BFGS within bounds) or ``newton`` (the
       exact Hessian in every round: binomial, few features, no L1 and no bounds). ``auto`` chooses by cost. Or a method
       by which workers cooperate, with the parameters of :class:`~sparkdml.params.HasCooperation`: ``sgd``,
-      ``model-averaging``, ``one-shot-averaging``, ``ensemble`` (whose model
+      ``model-averaging``, ``hogwild``, ``one-shot-averaging``, ``ensemble`` (whose model
       is a :class:`LogisticRegressionEnsembleModel`), ``bmuf``, ``easgd``, ``admm``, ``cocoa``, ``svrg``,
       ``coordinate-descent``, ``newton-cg``.
     - ``classWeight``: ``"balanced"`` or a dict from label to factor.

@@ -9,6 +9,7 @@ import numpy as np
 from sparkdml.core import Update
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
+from sparkdml.resources.threads import each_of
 
 
 def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray) -> Update:
@@ -32,17 +33,26 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
     return {**sums, "extra": extra} if loss.extras else sums
 
 
-def total_loss(loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray) -> float:
-    """The weighted loss alone, summed over all rows of ``blocks``; arguments as in :func:`loss_and_gradient`."""
-    value, wide = 0.0, padded(blocks, coefficients)
-    for block in blocks:
-        chunk_rows = block.chunk_rows(loss.outputs)
-        for start in range(0, block.rows, chunk_rows):
-            stop = min(start + chunk_rows, block.rows)
-            margins, slopes = np.empty((2, stop - start, loss.outputs))
-            block.margins(start, stop, wide, intercepts, margins)
-            value += loss.evaluate(margins, block.labels[start:stop], block.weights[start:stop], slopes)
-    return value
+def total_loss(
+    loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray, threads: int = 1
+) -> float:
+    """The weighted loss alone, summed over all rows of ``blocks``; arguments as in :func:`loss_and_gradient`.
+
+    The sum is the same, bit by bit, for any number of threads.
+    """
+    wide = padded(blocks, coefficients)
+    chunks = [(block, start) for block in blocks for start in range(0, block.rows, block.chunk_rows(loss.outputs))]
+    values = np.zeros(len(chunks))
+
+    def evaluate(number: int) -> None:
+        block, start = chunks[number]
+        stop = min(start + block.chunk_rows(loss.outputs), block.rows)
+        margins, slopes = np.empty((2, stop - start, loss.outputs))
+        block.margins(start, stop, wide, intercepts, margins)
+        values[number] = loss.evaluate(margins, block.labels[start:stop], block.weights[start:stop], slopes)
+
+    each_of(range(len(chunks)), evaluate, threads)
+    return float(sum(values.tolist()))
 
 
 def padded(blocks: Sequence[Block], coefficients: np.ndarray) -> np.ndarray:

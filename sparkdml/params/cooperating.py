@@ -56,6 +56,13 @@ class HasCooperation(HasSeed, HasStepSize):
         "how strongly workers are drawn to their centre under solver='easgd': beta, all workers together",
         typeConverter=TypeConverters.toFloat,
     )
+    conflicts: Param[str] = Param(
+        Params._dummy(),
+        "conflicts",
+        "what becomes of rows that share features under solver='hogwild': ignored (threads write at the same time), or "
+        "avoided (of batchSize rows, those that share features go to one thread: the same model for any number)",
+        typeConverter=TypeConverters.toString,
+    )
     codec: Param[str] = Param(
         Params._dummy(),
         "codec",
@@ -114,6 +121,7 @@ class HasCooperation(HasSeed, HasStepSize):
             localSteps="pass",
             blockMomentum=-1.0,
             elasticity=0.9,
+            conflicts="ignored",
             codec="identity",
             topology="auto",
             split="given",

@@ -21,7 +21,7 @@ from sparkdml.placement import memories
 from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.ship import Shipped, ship
 from sparkdml.problem import Problem
-from sparkdml.resources.worker import limit_threads, settle
+from sparkdml.resources.worker import limit_threads, settle, task_threads
 
 
 @dataclass
@@ -120,7 +120,7 @@ def _round_task(
             except MissingBlocksError:
                 yield Contribution(None, missing=(handle.partition,))
                 continue
-            turn = Turn(clock, partitions.index(handle.partition), len(partitions))
+            turn = Turn(clock, partitions.index(handle.partition), len(partitions), task_threads())
             memory = memories.recall(handle, fit, clock) if clock else None
             update, memory = algorithm.work(problem.value, blocks, coef.value, memory, turn)
             if memory is not None:

@@ -27,7 +27,7 @@ from sparkdml.placement.reports import Reporter
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Problem
 from sparkdml.report.history import Round
-from sparkdml.resources.worker import limit_threads, settle
+from sparkdml.resources.worker import limit_threads, settle, task_threads
 
 #: The number of partitions that a worker misses.
 MISSING = " missing"
@@ -153,7 +153,7 @@ def _rounds(
     done: list[Round] = []
     while state.stop is None:
         began = time.perf_counter()
-        turn = Turn(clock, rank, orders.workers)
+        turn = Turn(clock, rank, orders.workers, task_threads())
         update, memory = orders.algorithm.work(problem, blocks, state.coef, memory, turn)
         if orders.every == 1:  # the driver may break off after any round, for a job that a watcher starts
             kept.keep(clock, memory)

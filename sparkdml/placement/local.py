@@ -30,7 +30,8 @@ class Local(Placement):
     """Every round runs in threads of the driver, over the block files that Spark's tasks wrote.
 
     The choice in Spark's local mode, where driver and executor are one machine (and one JVM): a round costs its
-    arithmetic, without the 40 ms of a Spark job. There are as many threads as Spark has slots. On a cluster blocks of
+    arithmetic, without the 40 ms of a Spark job. There are as many threads as Spark has slots: each is a worker, or all
+    are one worker's, if the algorithm makes use of them (:attr:`~.Algorithm.threaded`). On a cluster blocks of
     up to :data:`~sparkdml.placement.cost.FETCH_BYTES` together are brought to the driver first; more are refused.
     """
 
@@ -44,10 +45,15 @@ class Local(Placement):
         if any(handle.host != socket.gethostname() for handle in dataset.handles):
             if dataset.stored_bytes > FETCH_BYTES:
                 hosts = sorted({handle.host for handle in dataset.handles})
+                remedy = "placement='broadcast' (or 'auto') on a cluster"
+                if algorithm.threaded:
+                    remedy = (
+                        "placement='broadcast' or 'allreduce', where the threads of each task (spark.task.cpus) share "
+                        "a model and these are averaged, or solver='model-averaging'"
+                    )
                 raise ValueError(
                     f"placement='local' computes in the driver, but {dataset.stored_bytes} bytes of blocks are on "
-                    f"{', '.join(hosts)}, and no more than {FETCH_BYTES} are brought from there; use "
-                    "placement='broadcast' (or 'auto') on a cluster"
+                    f"{', '.join(hosts)}, and no more than {FETCH_BYTES} are brought from there; use {remedy}"
                 )
             threads, brought = min(threads, os.cpu_count() or 1), dataset.bring_here()
         memories: dict[int, Any] = {}
@@ -60,11 +66,15 @@ class Local(Placement):
             if dataset.handles != handles:  # built again, with rows perhaps in another order
                 handles = dataset.handles
                 memories.clear()
-            workers = shares(opened, threads) if dataset.divisible else [list(blocks) for blocks in opened]
+            if algorithm.threaded:
+                workers, own = [[block for blocks in opened for block in blocks]], min(threads, os.cpu_count() or 1)
+            else:
+                workers = shares(opened, threads) if dataset.divisible else [list(blocks) for blocks in opened]
+                own = 1
 
             def work(number: int) -> tuple[Update, float]:
                 began = time.perf_counter()
-                memory, turn = memories.get(number), Turn(clock, number, len(workers))
+                memory, turn = memories.get(number), Turn(clock, number, len(workers), own)
                 update, memories[number] = algorithm.work(problem, workers[number], coef, memory, turn)
                 return update, time.perf_counter() - began
 

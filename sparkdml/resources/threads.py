@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
+
+_T = TypeVar("_T")
 
 _lock = threading.Lock()
 _users = 0
@@ -19,6 +23,40 @@ _limits: threadpool_limits | None = None
 def pool(threads: int) -> ThreadPoolExecutor:
     """``threads`` threads for kernels that run without Python's lock; fits side by side share them."""
     return ThreadPoolExecutor(threads, thread_name_prefix="sparkdml")
+
+
+def each_of(items: Iterable[_T], action: Callable[[_T], None], threads: int) -> None:
+    """``action`` on every item, in order, by ``threads`` threads of which each takes the next item when it is free.
+
+    If one raises, or the caller is interrupted, no further item is begun, and those under way are waited for.
+    """
+    left = deque(items)
+
+    def take() -> None:
+        while True:
+            try:
+                item = left.popleft()
+            except IndexError:
+                return
+            action(item)
+
+    threads = min(threads, len(left))
+    if threads <= 1:
+        take()
+        return
+    running = [pool(threads).submit(take) for _ in range(threads)]
+    try:
+        for each in running:
+            each.result()
+    except BaseException:
+        left.clear()
+        wait(running)
+        raise
+
+
+def side_by_side(actions: Sequence[Callable[[], None]], threads: int) -> None:
+    """All ``actions``, by up to ``threads`` threads; as :func:`each_of`."""
+    each_of(actions, lambda action: action(), threads)
 
 
 @functools.cache

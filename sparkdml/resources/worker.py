@@ -12,7 +12,12 @@ def limit_threads() -> None:
     """Hold this process's BLAS to the CPUs of one task."""
     from threadpoolctl import threadpool_limits
 
-    threadpool_limits(int(os.environ.get("OMP_NUM_THREADS", "1") or "1"), user_api="blas")
+    threadpool_limits(task_threads(), user_api="blas")
+
+
+def task_threads() -> int:
+    """The CPUs of one task (``spark.task.cpus``), as Spark tells its Python workers."""
+    return int(os.environ.get("OMP_NUM_THREADS", "1") or "1")
 
 
 @functools.cache
