@@ -2,7 +2,7 @@
 
 With --suite cooperation: the methods by which workers cooperate, against one another; with --suite wide: models of
 millions of features; with --suite small: data for which a Spark job is long; with --suite hogwild: threads that share
-coefficients."""
+coefficients; with --suite server: workers of unlike speed beside a parameter server (--master 'local[8]')."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import numpy as np
 import cooperation_races
 import hogwild_races
 import linear_races
+import server_races
 import tuning_race
 import wide_races
 import workloads
@@ -43,7 +44,7 @@ ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 class Config:
     """What to race on, and how often."""
 
-    suite: Literal["libraries", "cooperation", "wide", "small", "hogwild"] = setting(
+    suite: Literal["libraries", "cooperation", "wide", "small", "hogwild", "server"] = setting(
         "against other libraries, method against method, millions of features, few rows, or shared memory",
         default="libraries",
     )
@@ -51,6 +52,7 @@ class Config:
     cooperation: tuple[str, ...] = setting("of " + ", ".join(COOPERATION), default=COOPERATION)
     wide: tuple[str, ...] = setting("of " + ", ".join(WIDE), default=WIDE)
     wide_iterations: int = setting("of each fit whose rounds are timed", default=12)
+    server: tuple[str, ...] = setting("of " + ", ".join(server_races.RACES), default=server_races.RACES)
     hogwild: tuple[str, ...] = setting("of " + ", ".join(hogwild_races.RACES), default=tuple(hogwild_races.RACES))
     small: tuple[str, ...] = setting("of " + ", ".join(SMALL), default=SMALL)
     passes: int = setting("passes over the rows that each of them may make at most", default=30)
@@ -76,6 +78,7 @@ def run(spark: SparkSession, config: Config) -> None:
             "wide": (config.wide, run_wide),
             "small": (config.small, run_small),
             "hogwild": (config.hogwild, run_hogwild),
+            "server": (config.server, run_server),
         }
         names, race_one = suites[config.suite]
         for name in names:
@@ -129,6 +132,11 @@ def run_wide(spark: SparkSession, name: str, folder: Path, config: Config) -> tu
     if name in wide_races.ENDURANCE:
         return wide_races.endure(spark, name, folder)
     return wide_races.race(spark, name, folder, config.wide_iterations)
+
+
+def run_server(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
+    """As :func:`run_one`, for workers of unlike speed beside a parameter server."""
+    return server_races.race(spark, name)
 
 
 def run_hogwild(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
