@@ -31,11 +31,22 @@ def rested(value, l1, ridge, rate, count):
     if l1 > 0.0:
         return repeated_steps(value, 0.0, l1, ridge, rate, count)
     bend = rate * ridge
-    if bend < 1e-4 and count * bend < 1e-2:
-        # (1 + bend)^-count by its series, to a relative 1e-14: most features were met a short while ago
-        y = count * bend * (1.0 - bend * (0.5 - bend / 3.0))
-        return value * (1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0 * (1.0 - y / 5.0)))))
-    return value * math.exp(-count * math.log1p(bend))
+    if bend > 1e-4:
+        return value * math.exp(-count * math.log1p(bend))
+    y = count * bend * (1.0 - bend * (0.5 - bend * (1.0 / 3.0 - bend * 0.25)))
+    return value * (_small_exp(y) if y < 0.5 else math.exp(-y))
+
+
+@compiled()
+def _small_exp(y):
+    """``exp(-y)`` for 0 <= y <= 0.5, to a relative 1e-13, as the eighth power of a series: no call for every value."""
+    z = 0.125 * y
+    p = 1.0 - z * (1.0 / 6.0) * (1.0 - z * (1.0 / 7.0))
+    p = 1.0 - z * (1.0 / 4.0) * (1.0 - z * (1.0 / 5.0) * p)
+    p = 1.0 - z * (1.0 - z * (1.0 / 2.0) * (1.0 - z * (1.0 / 3.0) * p))
+    p *= p
+    p *= p
+    return p * p
 
 
 @compiled()
