@@ -90,7 +90,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _check_server(self) -> None:
         """Refuse parameters of servers without servers, and what servers cannot do."""
         if self.getPlacement() != Server.name:
-            for name in ("staleness", "numServers", "backupWorkers", "staleGradients"):
+            for name in ("staleness", "numServers", "backupWorkers", "replicas", "staleGradients"):
                 if self.hasParam(name) and self.isSet(name):
                     raise ValueError(
                         f"{name} is of placement='{Server.name}', and placement is "
@@ -260,7 +260,13 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         if not self.hasParam("staleness"):
             return None
         value = self.getOrDefault
-        return Sidecar(value("staleness"), value("numServers"), value("backupWorkers"), value("staleGradients"))
+        return Sidecar(
+            staleness=value("staleness"),
+            shards=value("numServers"),
+            backup_workers=value("backupWorkers"),
+            replicas=value("replicas"),
+            stale=value("staleGradients"),
+        )
 
     def _cannot_partition(self) -> str:
         """Why ``placement='partitioned'`` is not for this estimator as it is set; empty if it is."""

@@ -58,6 +58,7 @@ COOPERATION_RANGES: dict[str, tuple[float, float]] = {
     "staleness": (-1, math.inf),
     "numServers": (1, 64),
     "backupWorkers": (0, math.inf),
+    "replicas": (0, 1),
     "seed": (0, math.inf),
 }
 

@@ -128,6 +128,12 @@ def test_a_prepared_data_set_is_fitted_twice(frame):
     assert one.report.placement.startswith("server")
     assert [entry.iteration for entry in one.report.history] == [0, 1, 2]
     assert one.report.bytes["up"] > 0
+    assert {
+        worker: told["pushes_total{apply}"] for worker, told in one.report.servers[0].items() if worker != "none"
+    } == {
+        "0": 200.0,
+        "1": 200.0,
+    }
 
 
 def test_a_callback_ends_the_fit(frame):

@@ -102,6 +102,12 @@ class HasCooperation(HasSeed, HasStepSize):
         typeConverter=TypeConverters.toInt,
     )
 
+    replicas: Param[int] = Param(
+        Params._dummy(),
+        "replicas",
+        "backups of each server under placement='server', 0 or 1: with one, a fit outlives the end of a server",
+        typeConverter=TypeConverters.toInt,
+    )
     staleGradients: Param[str] = Param(
         Params._dummy(),
         "staleGradients",
@@ -128,6 +134,7 @@ class HasCooperation(HasSeed, HasStepSize):
             staleness=0,
             numServers=1,
             backupWorkers=0,
+            replicas=0,
             staleGradients="as-it-comes",
             seed=0,
         )

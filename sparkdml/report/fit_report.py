@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkdml.core import Stop
 from sparkdml.report.history import History, Round
@@ -16,7 +16,9 @@ class FitReport:
     ``solver`` and ``placement`` are those that ran, each with the reason for it. ``objective_history`` starts with
     the objective at the start and has one value for each accepted step after it. ``seconds`` has the phases
     ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``; ``bytes`` has ``stored`` (block
-    files), ``down`` and ``up`` (to and from workers, all rounds).
+    files), ``down`` and ``up`` (to and from workers, all rounds). ``servers`` has for each parameter server, by worker,
+    pushes by what became of them, bytes, waits, and how many clocks pushes were ahead of the slowest worker
+    (:meth:`sparkdml.server.metrics.Metrics.numbers`).
     """
 
     stop: Stop
@@ -29,6 +31,7 @@ class FitReport:
     bytes: dict[str, int]
     solver: str = ""
     placement: str = ""
+    servers: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
     @property
     def compute_ratio(self) -> float:
@@ -68,4 +71,5 @@ def fit_report(
         },
         solver=solver,
         placement=placement,
+        servers=list(history.servers),
     )

@@ -35,7 +35,10 @@ class Round:
 
 @dataclass
 class History:
+    """``servers`` is what parameter servers told at the end: pushes, bytes and waits of each worker."""
+
     rounds: list[Round] = field(default_factory=list)
+    servers: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
     def total(self, name: str) -> float:
         """The sum over rounds of one of :class:`Round`'s numbers."""

@@ -96,6 +96,13 @@ def test_a_server_that_is_killed_ends_the_fit_with_the_cause(frame, calm):
     np.testing.assert_array_equal(fit(frame), calm)
 
 
+def test_with_a_backup_the_fit_outlives_a_server(frame, calm):
+    ending = Once(lambda: end("sparkdml.server"))
+    model = ESTIMATOR.copy()._set(replicas=1, numServers=1).setOnRound(ending).fit(frame)
+    np.testing.assert_array_equal(np.append(model.coefficients.toArray(), model.intercept), calm)
+    assert ending.done
+
+
 def test_a_callback_may_start_spark_jobs(spark, frame, calm):
     counting = Once(lambda: spark.sparkContext.parallelize(range(10), 2).count())
     np.testing.assert_array_equal(fit(frame, counting), calm)

@@ -51,13 +51,14 @@ _GIVES_WAY = (
 class Sidecar:
     """How workers cooperate through servers: ``staleness`` 0 is BSP, n SSP, -1 ASP; ``shards`` processes.
 
-    ``backup_workers`` are how many of the slowest a BSP round does without. ``stale``: see
-    :func:`sparkdml.server.stale.stale_way`.
+    ``backup_workers`` are how many of the slowest a BSP round does without; ``replicas`` backups stand by each shard.
+    ``stale``: see :func:`sparkdml.server.stale.stale_way`.
     """
 
     staleness: int = 0
     shards: int = 1
     backup_workers: int = 0
+    replicas: int = 0
     stale: str = AS_IT_COMES
 
     def __post_init__(self) -> None:
@@ -121,7 +122,7 @@ class Server(Placement):
         workers = len(dataset.handles)
         steps = Steps(algorithm, problem, workers, self.sidecar.staleness == 0, self.sidecar.stale)
         with (
-            launch.local(self.sidecar.shards, workers, self.sidecar.staleness, self.sidecar.backup_workers) as servers,
+            self._launched(workers) as servers,
             servers.client() as client,
             ship(dataset.context, steps, 24 * problem.features) as there,
         ):
@@ -132,8 +133,12 @@ class Server(Placement):
             orders = Orders(there, partitions, tuple(servers.addresses), servers.security, scale)
             watch = _Watch(client, steps, history, on_round)
             state = _Fit(dataset, orders, watch).run(state)
-            logger.info("%s", client.status())
+            history.servers = [status["workers"] for status in client.status()]
         return Trained(replace(state, coef=state.best), history)
+
+    def _launched(self, workers: int) -> launch.Servers:
+        how = self.sidecar
+        return launch.local(how.shards, workers, how.staleness, how.backup_workers, replicas=how.replicas)
 
 
 class _Watch:
