@@ -30,6 +30,7 @@ from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
 from sparkdml.saving import Saved
+from sparkdml.server.stale import REVISION
 
 if TYPE_CHECKING:
     from pyspark.ml.param import Param
@@ -103,6 +104,11 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
                 f"placement='{Server.name}' takes steps along gradients: solver='sgd' and codec='{cooperation.EXACT}', "
                 f"not solver='{self._value('solver')}' and codec='{self._value('codec')}'; set these, or use another "
                 "placement"
+            )
+        if self._value("staleGradients") == REVISION and self._value("optimizer") != "adagrad":
+            raise ValueError(
+                f"staleGradients='{REVISION}' revises the steps of optimizer='adagrad', not of "
+                f"'{self._value('optimizer')}'; set one of them otherwise"
             )
         if self._column("checkpointDir"):
             raise ValueError(f"placement='{Server.name}' keeps no checkpoints; unset checkpointDir")

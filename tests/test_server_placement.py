@@ -101,14 +101,15 @@ def test_out_of_step_the_optimum_is_reached_by_any_number_of_workers(make_frame,
     assert optimum <= found.report.objective <= optimum + 1e-2
 
 
-@pytest.mark.parametrize("stale", ["compensated:0.04", "adaptively-compensated:0.5", "adadelay"])
+@pytest.mark.parametrize("stale", ["compensated:0.04", "adaptively-compensated:0.5", "adadelay", "adaptive-revision"])
 def test_stale_gradients_are_corrected(make_frame, rows, stale):
     data = make_frame(*rows[:2], kind="dense", partitions=8)
     optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(data).report.objective
     estimator = LogisticRegression(
-        regParam=0.05, solver="sgd", optimizer="sgd", stepSize=0.5, miniBatchFraction=0.1, maxIter=20, tol=0.0
+        regParam=0.05, solver="sgd", stepSize=0.5, miniBatchFraction=0.1, maxIter=20, tol=0.0
     )
-    found = estimator._set(placement="server", staleness=-1, staleGradients=stale).fit(data)
+    optimizer = "adagrad" if stale == "adaptive-revision" else "sgd"
+    found = estimator._set(placement="server", optimizer=optimizer, staleness=-1, staleGradients=stale).fit(data)
     assert found.report.objective <= optimum + 1e-2
 
 
@@ -160,6 +161,16 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
         ({"placement": "server", "solver": "sgd", "staleness": 1, "backupWorkers": 1}, "backupWorkers=1"),
         ({"placement": "server", "solver": "sgd", "staleGradients": "adadelay"}, "staleness=0"),
         ({"placement": "server", "solver": "sgd", "staleness": 1, "staleGradients": "compensated:-1"}, "-1"),
+        (
+            {
+                "placement": "server",
+                "solver": "sgd",
+                "staleness": 1,
+                "staleGradients": "adaptive-revision",
+                "optimizer": "adam",
+            },
+            "adagrad",
+        ),
         ({"placement": "server", "solver": "sgd", "checkpointDir": "here"}, "checkpointDir"),
     ],
 )

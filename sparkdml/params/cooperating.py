@@ -112,7 +112,7 @@ class HasCooperation(HasSeed, HasStepSize):
         Params._dummy(),
         "staleGradients",
         "what servers do about gradients at points that others have moved on from, where staleness is not 0: "
-        "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD) or adadelay",
+        "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD), adadelay or adaptive-revision",
         typeConverter=TypeConverters.toString,
     )
 

@@ -1,55 +1,16 @@
-"""What a push does to the values that it names."""
+"""Rules by name: sums, and the steps of ``sparkdml.optim.steps``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparkdml.optim.steps import STEPS, Proximal, Step
 from sparkdml.optim.steps.base import Slots
-from sparkdml.server.stale import AS_IT_COMES, Stale, stale_way
-
-
-@dataclass(frozen=True)
-class Moment:
-    """``count`` numbers the pushes to the table, from 1; ``step_size`` is that of the push, or else the rule's.
-
-    ``worker`` pushes, and others moved the values ``delay`` times since it read them; None: all workers, together.
-    """
-
-    count: int
-    step_size: float
-    worker: int | None = None
-    delay: int = 0
-
-
-class Rule(ABC):
-    """Values and updates have shape (n, c), slots float64 too; all are changed in place.
-
-    ``lazy``: rows that a push does not name change too, and are brought up to date when next read or pushed to.
-    """
-
-    lazy: bool = False
-    #: Whether it is told what each worker is given.
-    reads: bool = False
-    step_size: float = 1.0
-
-    def slots(self, rows: int, width: int) -> Slots:
-        """Those of new rows, each (rows, width)."""
-        return ()
-
-    def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:  # noqa: B027 - most need not know
-        """A worker is given these values."""
-
-    @abstractmethod
-    def apply(self, values: np.ndarray, update: np.ndarray, slots: Slots, moment: Moment) -> None: ...
-
-    def rest(self, values: np.ndarray, slots: Slots, missed: np.ndarray, moment: Moment) -> None:
-        """What ``missed`` (n,) pushes that did not name a row have done to it, the last of them ``moment.count``."""
-        raise NotImplementedError("only lazy rules leave rows behind")
+from sparkdml.server.revision import AdaptiveRevision
+from sparkdml.server.rule import Moment, Rule
+from sparkdml.server.stale import AS_IT_COMES, REVISION, Stale, stale_way
 
 
 class Add(Rule):
@@ -131,6 +92,10 @@ def rule(
     if not (step_size > 0.0 and divisor > 0.0 and l1 >= 0.0 and l2 >= 0.0):
         given = f"step_size={step_size}, divisor={divisor}, l1={l1}, l2={l2}"
         raise ValueError(f"{given}; the first two must be more than 0, the others not less")
+    if stale == REVISION:
+        if name != "adagrad":
+            raise ValueError(f"stale='{stale}' is a way of 'adagrad', not of '{name}'")
+        return AdaptiveRevision(float(step_size), float(l1), float(l2), float(divisor), workers, **options)
     try:
         step, way = STEPS[name](**options), stale_way(stale, workers)
         return Stepped(step, float(step_size), float(l1), float(l2), float(divisor), way)

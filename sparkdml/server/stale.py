@@ -9,7 +9,7 @@ import numpy as np
 
 from sparkdml.optim.steps.base import Slots
 
-AS_IT_COMES = "as-it-comes"
+AS_IT_COMES, REVISION = "as-it-comes", "adaptive-revision"
 
 
 class Stale(ABC):
@@ -98,7 +98,11 @@ class Shortened(Stale):
 
 
 def stale_way(text: str, workers: int) -> Stale:
-    """``as-it-comes``, ``compensated:LAMBDA``, ``adaptively-compensated:LAMBDA`` or ``adadelay``. Raises ValueError."""
+    """``as-it-comes``, ``compensated:LAMBDA``, ``adaptively-compensated:LAMBDA`` or ``adadelay``. Raises ValueError.
+
+    ``adaptive-revision`` is more than a correction of gradients, and a rule of its own
+    (:class:`~.revision.AdaptiveRevision`).
+    """
     name, colon, number = text.partition(":")
     try:
         if text in (AS_IT_COMES, "adadelay"):
@@ -109,5 +113,5 @@ def stale_way(text: str, workers: int) -> Stale:
         raise ValueError(f"staleGradients='{text}': {error}") from None
     raise ValueError(
         f"staleGradients='{text}' is not known; it can be as-it-comes, compensated:LAMBDA, "
-        "adaptively-compensated:LAMBDA or adadelay"
+        f"adaptively-compensated:LAMBDA, adadelay or, with optimizer='adagrad', {REVISION}"
     )

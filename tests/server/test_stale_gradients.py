@@ -53,6 +53,47 @@ def test_adadelay_shortens_steps_by_time_and_delay():
     np.testing.assert_allclose(values.pull(ALL), -0.5 / math.sqrt((6 + 4) / 2) * np.ones(3))
 
 
+def revised(gradients: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The paper's loop, for pairs of a gradient and the sum of those that came since its worker read."""
+    w, z, most = np.zeros(3), np.zeros(3), np.zeros(3)
+    for g, beside in gradients:
+        before = np.where(most > 0.0, 0.5 / np.sqrt(np.where(most > 0.0, most, 1.0)), 0.5)
+        z = z + g * g + 2.0 * g * beside
+        most = np.maximum(most, z)
+        rate = 0.5 / np.sqrt(most)
+        w = w - rate * g + (before - rate) * beside
+    return w
+
+
+def test_adaptive_revision_is_its_authors_loop():
+    spec = TableSpec(
+        "w", "dense", "<f8", 0, 0, 3, {"name": "adagrad", "step_size": 0.5, "workers": 2, "stale": "adaptive-revision"}
+    )
+    values, (a, b, c) = table(spec, Budget(10**6)), np.random.default_rng(0).standard_normal((3, 3))
+    values.pull(ALL, worker=0)
+    values.pull(ALL, worker=1)
+    values.push(ALL, a, worker=1)
+    values.pull(ALL, worker=1)
+    values.push(ALL, b, worker=0, delay=1)
+    values.push(ALL, c, worker=1, delay=1)
+    np.testing.assert_allclose(values.pull(ALL), revised([(a, np.zeros(3)), (b, a), (c, b)]))
+
+
+def test_without_delays_revision_is_adagrad():
+    rules = {"name": "adagrad", "step_size": 0.5, "l1": 0.1, "l2": 0.2, "workers": 1}
+    plain, revising = (
+        table(TableSpec("w", "dense", "<f8", 0, 0, 3, {**rules, **way}), Budget(10**6))
+        for way in ({}, {"stale": "adaptive-revision"})
+    )
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        gradient = rng.standard_normal(3)
+        for one in (plain, revising):
+            one.pull(ALL, worker=0)
+            one.push(ALL, gradient, worker=0)
+    np.testing.assert_allclose(revising.pull(ALL), plain.pull(ALL))
+
+
 def test_reads_by_keys_are_noted_too():
     values = made(stale="compensated:0.1")
     values.push(ALL, np.array([-2.0, 0.0, -2.0]), worker=1)

@@ -28,7 +28,7 @@ from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
 from sparkdml.server import launch
 from sparkdml.server.client import Client, Push
-from sparkdml.server.stale import AS_IT_COMES, stale_way
+from sparkdml.server.stale import AS_IT_COMES, REVISION, stale_way
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -62,7 +62,8 @@ class Sidecar:
     stale: str = AS_IT_COMES
 
     def __post_init__(self) -> None:
-        stale_way(self.stale, 1)
+        if self.stale != REVISION:
+            stale_way(self.stale, 1)
         if self.stale != AS_IT_COMES and self.staleness == 0:
             raise ValueError(
                 f"staleGradients='{self.stale}' with staleness=0: gradients of rounds are of the present values; set "
