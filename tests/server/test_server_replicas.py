@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from shards import SECURITY, client, servers
+from parameter_servers import SECURITY, client, servers
 
 from sparkdml.server.client import Client, Push
 from sparkdml.server.clocks import Ledger

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shards import SECURITY, client, servers
+from parameter_servers import SECURITY, client, servers
 
 from sparkdml.server.client import Client, Push
 from sparkdml.server.keys import Keys
