@@ -16,15 +16,10 @@ from sparkdml.placement.partitioned import Partitioned
 from sparkdml.placement.server import Server, Sidecar
 from sparkdml.resources.slots import setting, task_slots
 
-#: Placements that drive algorithms which see all coefficients, by the name that the ``placement`` parameter takes.
-PLACEMENTS: dict[str, type[Placement]] = {
-    "broadcast": Broadcast,
-    "local": Local,
-    "allreduce": AllReduce,
-    "server": Server,
-}
+#: Placements that drive any algorithm which sees all coefficients, by the name that the ``placement`` parameter takes.
+PLACEMENTS: dict[str, type[Placement]] = {"broadcast": Broadcast, "local": Local, "allreduce": AllReduce}
 #: All of its values, next to ``auto``.
-NAMES = (*PLACEMENTS, Partitioned.name)
+NAMES = (*PLACEMENTS, Partitioned.name, Server.name)
 
 
 @dataclass(frozen=True)

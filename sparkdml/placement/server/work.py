@@ -149,9 +149,12 @@ class _Worker:
         return True
 
     def _start(self, clock: int, point: np.ndarray) -> None:
-        """Where all are in step, each tells its loss at the start of a pass; later, if it was too late then."""
+        """Where all are in step, each tells its loss at the start of a pass; later, if it was too late then.
+
+        A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
+        """
         number = clock // self.steps.rounds_of_pass
-        if number > self.told:
+        if number > self.told and self.client.arrive(self.number, self.attempt) == clock:
             if self.number == 0:
                 self._wait_until_seen(number - 1)
                 self.client.assign({start_of(number): Push(point)})
