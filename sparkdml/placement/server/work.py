@@ -112,7 +112,10 @@ def _let_all_go(client: Client, numbers: Iterable[int]) -> None:
 
 @dataclass
 class _Worker:
-    """One partition's: ``clock`` is the next, ``told`` the last pass whose loss the driver was told."""
+    """One partition's: ``clock`` is the next, ``told`` the last pass whose loss the driver was told.
+
+    ``behind``: another attempt of its task is ahead.
+    """
 
     orders: Orders
     steps: Steps
@@ -122,6 +125,7 @@ class _Worker:
     blocks: Sequence[Block]
     clock: int
     told: int = -1
+    behind: bool = False
     seconds: float = 0.0
 
     def turn(self) -> bool:
@@ -145,6 +149,7 @@ class _Worker:
         self.seconds += time.perf_counter() - began
         pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
         verdicts = self.client.push(self.number, clock, self.attempt, pushes)
+        self.behind = "duplicate" in verdicts
         self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
         return True
 
@@ -154,7 +159,7 @@ class _Worker:
         A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
         """
         number = clock // self.steps.rounds_of_pass
-        if number > self.told and self.client.arrive(self.number, self.attempt) == clock:
+        if number > self.told and not self.behind:
             if self.number == 0:
                 self._wait_until_seen(number - 1)
                 self.client.assign({start_of(number): Push(point)})
