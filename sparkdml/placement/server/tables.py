@@ -35,6 +35,7 @@ def start_of(pass_number: int) -> str:
 class Steps:
     """A method whose steps servers can take: how its rounds are cut into passes, and what its rule is.
 
+    ``in_step``: every worker is in every round. ``steps_of_round``: 1, or as many as workers where each push is a step.
     ``stale`` is what is done about gradients that come late (:func:`sparkdml.server.stale.stale_way`).
     """
 
@@ -42,6 +43,7 @@ class Steps:
     problem: Problem
     workers: int
     in_step: bool
+    steps_of_round: int
     stale: str
 
     @property

@@ -121,7 +121,9 @@ class Server(Placement):
         dataset.check_open()
         history = History() if history is None else history
         workers = len(dataset.handles)
-        steps = Steps(algorithm, problem, workers, self.sidecar.staleness == 0, self.sidecar.stale)
+        rounds = self.sidecar.staleness == 0
+        in_step = rounds and not self.sidecar.backup_workers
+        steps = Steps(algorithm, problem, workers, in_step, 1 if rounds else workers, self.sidecar.stale)
         with (
             self._launched(workers) as servers,
             servers.client() as client,
@@ -129,7 +131,7 @@ class Server(Placement):
         ):
             steps.create(client)
             client.assign({**steps.parts(state.coef), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
-            scale = 1.0 if self.sidecar.staleness == 0 else float(workers)
+            scale = float(steps.steps_of_round)
             partitions = tuple(handle.partition for handle in dataset.handles)
             orders = Orders(there, partitions, tuple(servers.addresses), servers.security, scale)
             watch = _Watch(client, steps, history, on_round)
@@ -180,11 +182,11 @@ class _Watch:
         self._client.assign({MISSING: Push(np.zeros(self._steps.workers))})
 
     def _wanted(self, number: int) -> bool:
-        """Whether workers know at which point their losses are wanted: once as many pushes as make a pass have come."""
+        """Whether workers know at which point their losses are wanted: once as many steps as make a pass are taken."""
         if self._asked < number:
             steps = self._steps
-            pushes = self._client.status()[0]["tables"][COEFFICIENTS]["pushes"]
-            if pushes < number * steps.rounds_of_pass * steps.workers:
+            taken = self._client.status()[0]["tables"][COEFFICIENTS]["pushes"]
+            if taken < number * steps.rounds_of_pass * steps.steps_of_round:
                 return False
             point = steps.point(self._client.pull(dict.fromkeys(steps.parameters)))
             self._client.assign({start_of(number): Push(point)})

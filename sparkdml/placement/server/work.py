@@ -154,7 +154,7 @@ class _Worker:
         return True
 
     def _start(self, clock: int, point: np.ndarray) -> None:
-        """Where all are in step, each tells its loss at the start of a pass; later, if it was too late then.
+        """Where all are in step, each tells its loss at the start of a pass.
 
         A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
         """
