@@ -35,7 +35,9 @@ def frame(make_frame):
 
 def fit(frame, on_round=None) -> np.ndarray:
     model = ESTIMATOR.copy().setOnRound(on_round).fit(frame)
-    return np.append(model.coefficients.toArray(), model.intercept)
+    found = np.append(model.coefficients.toArray(), model.intercept)
+    model.coefficientsRDD.unpersist()
+    return found
 
 
 @pytest.fixture(scope="module")
