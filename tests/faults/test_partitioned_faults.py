@@ -17,7 +17,7 @@ from sparkdml.algorithms.vector_free import VectorFree
 from sparkdml.classification import LogisticRegression
 from sparkdml.data import from_dataframe
 from sparkdml.data.dataset import MAX_REBUILDS, FilesVanishError
-from sparkdml.placement.partitioned import rounds
+from sparkdml.placement.partitioned import founding, rounds
 
 # workers cannot import a test module
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -199,7 +199,7 @@ def test_losses_between_which_a_fit_gets_on_may_be_many(data, calm, local_dir, m
 
 @pytest.mark.parametrize("name", ["routing tables", "statistics", "one partition"])
 def test_files_that_vanish_before_shards_begin_are_made_again(data, calm, local_dir, monkeypatch, name: str) -> None:
-    bounds, calls = rounds.shard_bounds, []
+    bounds, calls = founding.shard_bounds, []
 
     def losing(*args):
         calls.append(args)
@@ -207,7 +207,7 @@ def test_files_that_vanish_before_shards_begin_are_made_again(data, calm, local_
             remove(LOSSES[name](local_dir))
         return bounds(*args)
 
-    monkeypatch.setattr(rounds, "shard_bounds", losing)
+    monkeypatch.setattr(founding, "shard_bounds", losing)
     np.testing.assert_allclose(fit(data), calm, rtol=0.0, atol=1e-8)
     assert calls
 

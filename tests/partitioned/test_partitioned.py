@@ -10,7 +10,7 @@ from sharded_family import EXACT, FITS, STEPS, D, as_pairs, assert_same, by_pair
 
 from sparkdml.classification import DistributedLogisticRegressionModel, LinearSVC, LogisticRegression
 from sparkdml.data import from_dataframe, sources
-from sparkdml.placement.partitioned import rounds
+from sparkdml.placement.partitioned import founding
 from sparkdml.regression import LinearRegression
 
 
@@ -45,7 +45,7 @@ def test_the_number_of_workers_and_shards_does_not_matter(
 ) -> None:
     """16 are more shards than features."""
     monkeypatch.setattr(sources, "task_slots", lambda sc: workers)
-    monkeypatch.setattr(rounds, "task_slots", lambda sc: shards)
+    monkeypatch.setattr(founding, "task_slots", lambda sc: shards)
     with from_dataframe(make_frame(*rows(), kind=kind, partitions=workers), wide=True) as data:
         assert data.partitions == workers
         steps = LogisticRegression(regParam=0.05, elasticNetParam=0.3, optimizer="ftrl", **STEPS)
