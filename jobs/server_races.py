@@ -31,6 +31,8 @@ ROWS, COLUMNS = 20_000, 50
 REPEATS, PASSES = 3, 10
 #: Of which the best is taken, by one fit of each.
 STEP_SIZES = (0.25, 0.5, 1.0, 2.0)
+#: BSP, SSP and ASP.
+STALENESS = (0, 3, 10, 30, -1)
 #: How near to the optimum counts as there.
 NEAR = 1e-3
 
@@ -106,7 +108,7 @@ def stragglers(blocks: Any, workers: int, optimum: float) -> tuple[dict[str, Any
         f"one {SLOWER}x slower": (CLOCK_SECONDS * SLOWER,) + (CLOCK_SECONDS,) * (workers - 1),
     }.items():
         in_step = np.nan
-        for staleness in (0, 3, -1):
+        for staleness in STALENESS:
             size, taken, left = best(blocks, pace, staleness, optimum)
             in_step = taken if staleness == 0 else in_step
             name = {0: "BSP", -1: "ASP"}.get(staleness, f"SSP {staleness}")

@@ -161,15 +161,23 @@ spark = sparkdml.session().master("local[2]").config("spark.driver.memory", "1g"
 model = DistributedLogisticRegressionModel.load({str(path)!r})
 print(model.transform(spark.read.parquet({workload.path!r})).where("prediction = label").count())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, env=_own_jvm(), check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the process that was to score ended with {done.returncode}: {done.stderr[-2000:]}")
     return int(done.stdout.split()[-1])
+
+
+def _own_jvm() -> dict[str, str]:
+    """The environment without spark-submit's JVM, which another process must not use."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
 
 
 def alone(columns: int, rows: int, folder: Path, memory: int) -> dict[str, Any]:
     """Seconds of an iteration of pyspark.ml, in a process of its own with a driver of ``memory`` GiB; or its error."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     command = [sys.executable, __file__, str(columns), str(rows), str(folder)]
-    environment = {**kept, "PYSPARK_SUBMIT_ARGS": f"--driver-memory {memory}g pyspark-shell"}
+    environment = {**_own_jvm(), "PYSPARK_SUBMIT_ARGS": f"--driver-memory {memory}g pyspark-shell"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False)
     except subprocess.TimeoutExpired:

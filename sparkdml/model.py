@@ -18,6 +18,9 @@ from sparkdml.report.history import history_table
 #: Spark's training summary in the JVM.
 Summarise = Callable[[], Any]
 
+#: Classes that have all parameters of their model in the JVM.
+_COMPLETE: set[type] = set()
+
 
 class TrainedModel(JavaModel):
     """Mixed in before one of Spark's model classes.
@@ -38,6 +41,18 @@ class TrainedModel(JavaModel):
     def summary(self) -> Any:
         """Spark's training summary, with ``history`` and ``plot`` besides."""
         return self._summary(lambda model: super().summary)  # type: ignore[misc]
+
+    def _create_params_from_java(self) -> None:
+        """Have those parameters of the JVM's model that this class lacks; a class that lacks none is asked once.
+
+        Each parameter is a call into the JVM, which all together are long beside a short fit.
+        """
+        if type(self) in _COMPLETE:
+            return
+        before = set(vars(self))
+        super()._create_params_from_java()
+        if set(vars(self)) == before:
+            _COMPLETE.add(type(self))
 
     def _summary(self, stock: Callable[[Any], Any]) -> Any:
         """What ``stock`` finds, once the summary is there."""

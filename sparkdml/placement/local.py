@@ -23,7 +23,7 @@ from sparkdml.resources.slots import task_slots
 from sparkdml.resources.threads import pool
 
 #: Below so many bytes a share, handing work to another thread costs more than it saves.
-SHARE_BYTES = 64 * 1024
+SHARE_BYTES = 512 * 1024
 
 
 class Local(Placement):

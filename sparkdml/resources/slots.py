@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 #: Stands for "as many as asked for" under dynamic allocation without an upper bound.
 UNBOUNDED = 4096
+
+#: Settings do not change while an application runs, and asking the JVM takes as long as a round of a small fit.
+_settings: WeakKeyDictionary[SparkContext, dict[str, str | None]] = WeakKeyDictionary()
 
 logger = logging.getLogger(__name__)
 
@@ -36,5 +40,10 @@ def task_slots(sc: SparkContext) -> int:
 
 def setting(sc: SparkContext, name: str, default: str) -> str:
     """The application's setting ``name``."""
-    # getConf() would copy every setting across, one call each
-    return str(sc._jsc.sc().conf().get(name, default))
+    known = _settings.setdefault(sc, {})
+    if name not in known:
+        # getConf() would copy every setting across, one call each
+        conf = sc._jsc.sc().conf()
+        known[name] = str(conf.get(name)) if conf.contains(name) else None
+    value = known[name]
+    return default if value is None else value
