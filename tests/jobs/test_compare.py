@@ -39,7 +39,7 @@ maxIter = 15
 [studies.logistic.arrangements]
 baseline = { library = "pyspark.ml" }
 local = { placement = "local", solver = "l-bfgs" }
-"server, BSP" = { placement = "server", solver = "sgd", stepSize = 0.5, miniBatchFraction = 0.2, maxIter = 1 }
+"server, BSP" = { placement = "server", solver = "sgd", stepSize = 0.01, miniBatchFraction = 0.2, maxIter = 1 }
 """
 
 
