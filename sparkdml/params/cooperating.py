@@ -115,6 +115,19 @@ class HasCooperation(HasSeed, HasStepSize):
         "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD), adadelay or adaptive-revision",
         typeConverter=TypeConverters.toString,
     )
+    pushEvery: Param[int] = Param(
+        Params._dummy(),
+        "pushEvery",
+        "local steps that a worker takes before it pushes their gradients, under placement='server' with solver='sgd'",
+        typeConverter=TypeConverters.toInt,
+    )
+    pullEvery: Param[int] = Param(
+        Params._dummy(),
+        "pullEvery",
+        "local steps that a worker takes before it takes over the servers' parameters: pushEvery, or with staleness=-1 "
+        "a multiple of it",
+        typeConverter=TypeConverters.toInt,
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +149,8 @@ class HasCooperation(HasSeed, HasStepSize):
             backupWorkers=0,
             replicas=0,
             staleGradients="as-it-comes",
+            pushEvery=1,
+            pullEvery=1,
             seed=0,
         )
 

@@ -1,11 +1,12 @@
-"""What a worker does beside a parameter server: pull, compute, push, each at its own clock."""
+"""The frame of what workers do beside a parameter server: their turns, each at its own clock, and what they tell."""
 
 from __future__ import annotations
 
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.optim.gradient import total_loss
-from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SEEN, WANTED, Steps, start_of
+from sparkdml.placement.server.sidework import COEFFICIENTS, Done, Draft, SideWork
+from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, READ, SEEN, WANTED, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
+from sparkdml.server.coding import EXACT, Coder
 from sparkdml.server.specs import Range
 from sparkdml.server.wire import Security
 from sparkdml.server.wire.errors import ServerError
@@ -31,16 +34,12 @@ LOOK_SECONDS = 0.002
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker is told. ``steps`` has :class:`~.tables.Steps`; worker n works on the n-th of the handles.
-
-    scale : what a push is multiplied by: it stands for all workers where each takes a step of its own.
-    """
+    """What every worker is told: ``steps`` has a :class:`~.sidework.SideWork`; worker n works on the n-th handle."""
 
     steps: Shipped
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     security: Security
-    scale: float
 
 
 def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, Any]]]:
@@ -62,7 +61,7 @@ def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, 
 
 
 def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
-    steps: Steps = orders.steps.value
+    steps: SideWork = orders.steps.value
     numbers = [orders.partitions.index(handle.partition) for handle in handles]
     with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
         steps.create(client)
@@ -77,8 +76,8 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
     return "done", None
 
 
-def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Handle], attempt: int) -> None:
-    """Turns of all these workers, one after another, until the fit is over."""
+def _work(orders: Orders, steps: SideWork, client: Client, handles: Mapping[int, Handle], attempt: int) -> None:
+    """:func:`work_of_all` of the handles that there are blocks of, if there are of all."""
     blocks, missing = {}, []
     for number, handle in handles.items():
         try:
@@ -88,8 +87,14 @@ def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Ha
     for number in missing:
         # the others wait for this worker; the driver ends their job and has the blocks made again
         client.assign({MISSING: Push(np.ones(1), rows=Range(number, number + 1))})
-    if missing:
-        return
+    if not missing:
+        work_of_all(orders, steps, client, blocks, attempt)
+
+
+def work_of_all(
+    orders: Orders, steps: SideWork, client: Client, blocks: Mapping[int, Sequence[Block]], attempt: int
+) -> None:
+    """Turns of the workers of these numbers, until the fit is over."""
     working = {
         number: _Worker(orders, steps, client, number, attempt, there, client.arrive(number, attempt))
         for number, there in blocks.items()
@@ -118,48 +123,75 @@ class _Worker:
     """
 
     orders: Orders
-    steps: Steps
+    steps: SideWork
     client: Client
     number: int
     attempt: int
     blocks: Sequence[Block]
     clock: int
+    memory: Any = None
     told: int = -1
     behind: bool = False
     seconds: float = 0.0
+    coder: Coder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.coder = Coder(self.steps.codec, self.steps.seed, self.number)
 
     def turn(self) -> bool:
         """One clock; False if the fit is over."""
         steps = self.steps
         clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
-        wanted = dict.fromkeys([*steps.parameters, CONTROL])
-        pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
-        if pulled[CONTROL][OVER]:
+        ends = steps.in_step and clock == steps.last_clock
+        turn = Turn(clock, self.number, steps.workers)
+        began = time.perf_counter()
+        draft = Draft(steps.whole, None) if ends else steps.before(self.blocks, self.memory, turn)
+        self.seconds += time.perf_counter() - began
+        pulled = self._pulled(draft, clock)
+        control = pulled.pop(CONTROL)
+        if control[OVER]:
             return False
-        point = steps.point(pulled)
         if steps.in_step:
-            self._start(clock, point)
-            if clock == steps.last_clock:
+            self._start(clock)
+            if ends:
                 return False
         else:
-            self._answer(int(pulled[CONTROL][WANTED]))
+            self._answer(int(control[WANTED]))
         began = time.perf_counter()
-        turn = Turn(clock, self.number, steps.workers)
-        gradient = steps.algorithm.gradient(steps.problem, self.blocks, point, turn)
+        done = steps.work(self.blocks, draft.own, pulled, turn)
         self.seconds += time.perf_counter() - began
-        pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
-        verdicts = self.client.push(self.number, clock, self.attempt, pushes)
-        self.behind = "duplicate" in verdicts
-        self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+        self._push(clock, done)
         return True
 
-    def _start(self, clock: int, point: np.ndarray) -> None:
+    def _pulled(self, draft: Draft, clock: int) -> dict[str, np.ndarray]:
+        """What the turn wants, once this worker may read it, and the driver's word."""
+        wanted = {**draft.wanted, CONTROL: None}
+        if not draft.wanted:
+            return self.client.pull(wanted)
+        codecs = self.steps.pull_codecs
+        return self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS, codecs=codecs)
+
+    def _push(self, clock: int, done: Done) -> None:
+        updates = dict(done.updates)
+        if self.steps.codec != EXACT and COEFFICIENTS in updates:
+            encode = partial(self.coder, COEFFICIENTS, clock)
+            updates[COEFFICIENTS] = replace(updates[COEFFICIENTS], encode=encode)
+        if not self.steps.in_step:
+            updates[READ] = Push(np.array([done.read]))
+        verdicts = self.client.push(self.number, clock, self.attempt, updates)
+        self.behind = "duplicate" in verdicts
+        self.memory = done.memory if set(verdicts) == {"apply"} else None
+        self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+
+    def _start(self, clock: int) -> None:
         """Where all are in step, each tells its loss at the start of a pass.
 
         A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
         """
         number = clock // self.steps.rounds_of_pass
         if number > self.told and not self.behind:
+            # nothing moves before this worker has pushed
+            point = self.steps.point(self.client.pull(self.steps.whole))
             if self.number == 0:
                 self._wait_until_seen(number - 1)
                 self.client.assign({start_of(number): Push(point)})

@@ -1,0 +1,121 @@
+"""What workers do beside servers: in step it is what rounds do, at any pace it comes as near to the optimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from side_fits import beside_servers, optimum, parts_of, problem_of, rows, together
+
+from sparkdml.algorithms import EASGD, Compressed, Limits, ModelAveraging, SyncSGD
+from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.intervals import Fixed
+from sparkdml.optim.descent import Descent
+from sparkdml.optim.schedules import Constant, InverseSquareRoot
+from sparkdml.optim.steps import SGD, AdaGrad, Momentum
+from sparkdml.placement.server import Pace, Sidecar
+from sparkdml.placement.server.elastic import Elastic
+
+X, Y = rows()
+PROBLEM = problem_of(X)
+BEST = optimum(PROBLEM, X, Y)
+LIMITS = Limits(12, 0.0)
+ADAGRAD = SyncSGD(AdaGrad(), Constant(), 0.3, 0.1, LIMITS)
+EAMSGD = EASGD(Descent(Momentum(), 0.02, Constant(), batch_size=32), Fixed(0), LIMITS)
+METHODS: dict[str, tuple[Algorithm, Sidecar]] = {
+    "downpour": (ADAGRAD, Sidecar(staleness=-1, pace=Pace(2, 4))),
+    "downpour, momentum": (SyncSGD(Momentum(), Constant(), 0.02, 0.1, LIMITS), Sidecar(staleness=2, pace=Pace(3, 3))),
+    "easgd": (
+        EASGD(Descent(SGD(), 0.3, InverseSquareRoot(), batch_size=16), Fixed(4), LIMITS), Sidecar(staleness=-1)
+    ),
+    "eamsgd": (EAMSGD, Sidecar(staleness=1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_at_their_own_pace_workers_come_near_the_optimum(method: str, workers: int) -> None:
+    state, _ = beside_servers(*METHODS[method][:1], PROBLEM, parts_of(X, Y, workers), METHODS[method][1], shards=2)
+    assert BEST - 1e-9 <= state.objective <= BEST + 1e-2
+
+
+def test_in_step_one_local_step_is_a_round_of_all() -> None:
+    parts = parts_of(X, Y, 2)
+    found, _ = beside_servers(ADAGRAD, PROBLEM, parts, Sidecar(pace=Pace(1, 1)))
+    np.testing.assert_array_equal(found.coef, together(ADAGRAD, PROBLEM, parts).best)
+
+
+def test_in_step_plain_local_steps_are_averaged_models() -> None:
+    """Without a penalty both move to the mean of where local steps have led."""
+    problem, steps = problem_of(X, l2=0.0), 5
+    gradients = SyncSGD(SGD(), Constant(), 0.3, 1.0, Limits(4, 0.0))
+    alone = ModelAveraging(Descent(SGD(), 0.3, Constant(), batch_size=len(X)), Fixed(steps), Limits(4, 0.0))
+    parts = parts_of(X, Y, 2)
+    found, _ = beside_servers(gradients, problem, parts, Sidecar(pace=Pace(steps, steps)))
+    np.testing.assert_allclose(found.coef, together(alone, problem, parts).best, rtol=1e-9)
+
+
+def test_messages_are_as_many_as_the_pace_says() -> None:
+    method, pushes, pulls = replace(ADAGRAD, limits=Limits(4, 0.0)), [], []
+    for pace in (Pace(), Pace(5, 10)):
+        _, told = beside_servers(method, PROBLEM, parts_of(X, Y, 1), Sidecar(staleness=-1, pace=pace))
+        pushes.append(told["0"]["pushes_total{apply}"])
+        pulls.append(told["0"]["pulls_total"])
+    assert pushes[0] > 3 * pushes[1]
+    assert pulls[0] >= pushes[0]
+    assert 2 * (pulls[1] - 1) <= pushes[1] + 1
+
+
+def test_what_is_lost_with_a_worker_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fifth turn begins without memory."""
+    whole = Elastic.before
+    monkeypatch.setattr(
+        Elastic,
+        "before",
+        lambda self, blocks, memory, turn: whole(self, blocks, memory if turn.clock % 5 else None, turn),
+    )
+    state, _ = beside_servers(EAMSGD, PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1))
+    assert state.objective <= BEST + 1e-2
+
+
+@pytest.mark.parametrize("spelling", ["float16", "int8", "top-k:0.3", "1-bit", "sparse-or-dense"])
+def test_in_step_packets_are_those_of_other_placements(spelling: str) -> None:
+    parts, method = parts_of(X, Y, 2), Compressed(ADAGRAD, spelling, 1)
+    found, _ = beside_servers(method, PROBLEM, parts, Sidecar())
+    np.testing.assert_array_equal(found.coef, together(method, PROBLEM, parts).best)
+
+
+@pytest.mark.parametrize("method", [ADAGRAD, EAMSGD], ids=["sgd", "easgd"])
+@pytest.mark.parametrize("spelling", ["float16", "int8"])
+def test_with_packets_workers_come_as_near(spelling: str, method: Algorithm) -> None:
+    found, _ = beside_servers(
+        Compressed(method, spelling, 1), PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1), shards=2
+    )
+    assert found.objective <= BEST + 1e-2
+
+
+def test_packets_are_smaller_than_what_they_stand_for() -> None:
+    wide, labels = rows(features=2000, count=60)
+    problem, parts = problem_of(wide), parts_of(wide, labels, 1)
+    limits = Limits(2, 0.0)
+    told = {
+        spelling: beside_servers(
+            Compressed(SyncSGD(AdaGrad(), Constant(), 0.1, 0.2, limits), spelling),
+            problem,
+            parts,
+            Sidecar(staleness=-1),
+        )[1]["0"]
+        for spelling in ("identity", "float16", "int8")
+    }
+    each = {
+        name: (
+            numbers["received_bytes_total"] / numbers["pushes_total{apply}"],
+            numbers["sent_bytes_total"] / numbers["pulls_total"],
+        )
+        for name, numbers in told.items()
+    }
+    assert each["float16"][0] < each["identity"][0] / 3.5
+    assert each["int8"][0] < each["identity"][0] / 7
+    assert each["float16"][1] < each["identity"][1] / 3.5  # pulls too
+    assert each["int8"][1] == pytest.approx(each["identity"][1])
