@@ -46,7 +46,16 @@ INDIFFERENT = frozenset(
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
 #: Parameters of ``placement='server'``.
-BESIDE = ("staleness", "numServers", "backupWorkers", "replicas", "staleGradients", "pushEvery", "pullEvery")
+BESIDE = (
+    "staleness",
+    "numServers",
+    "backupWorkers",
+    "replicas",
+    "staleGradients",
+    "pushEvery",
+    "pullEvery",
+    "pipeline",
+)
 
 
 class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, PlainValues, Saved):
@@ -272,7 +281,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             backup_workers=value("backupWorkers"),
             replicas=value("replicas"),
             stale=value("staleGradients"),
-            pace=Pace(value("pushEvery"), value("pullEvery")),
+            pace=Pace(value("pushEvery"), value("pullEvery"), value("pipeline")),
         )
 
     def _cannot_partition(self) -> str:

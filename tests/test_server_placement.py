@@ -118,9 +118,10 @@ def test_stale_gradients_are_corrected(make_frame, rows, stale):
     [
         {"solver": "sgd", "stepSize": 0.3, "pushEvery": 2, "pullEvery": 4, "miniBatchFraction": 0.1},
         {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "codec": "int8"},
+        {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "pipeline": True},
         {"solver": "easgd", "optimizer": "momentum", "stepSize": 0.02, "batchSize": 32},
     ],
-    ids=["downpour", "int8", "eamsgd"],
+    ids=["downpour", "int8", "pipeline", "eamsgd"],
 )
 def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     data = make_frame(*rows[:2], kind="dense", partitions=4)
@@ -181,6 +182,15 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
         ({"placement": "server", "solver": "sgd", "codec": "low-rank:2"}, "codec='low-rank:2' is of matrices"),
         ({"placement": "broadcast", "solver": "sgd", "pushEvery": 2}, "pushEvery is of placement='server'"),
         ({"placement": "server", "solver": "sgd", "pushEvery": 0}, "pushEvery=0"),
+        ({"placement": "server", "solver": "sgd", "pipeline": True}, "pipeline=True with staleness=0"),
+        (
+            {"placement": "server", "solver": "sgd", "staleness": 1, "pipeline": True, "staleGradients": "adadelay"},
+            "what a worker read last",
+        ),
+        (
+            {"placement": "server", "solver": "sgd", "staleness": 1, "pipeline": True, "pushEvery": 2, "pullEvery": 2},
+            "pipeline=True with local steps",
+        ),
         ({"placement": "server", "solver": "sgd", "pushEvery": 2}, "set pullEvery to 2"),
         ({"placement": "server", "solver": "sgd", "staleness": 1, "pullEvery": 2}, "pullEvery=2 with staleness=1"),
         (

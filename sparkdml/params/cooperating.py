@@ -129,6 +129,14 @@ class HasCooperation(HasSeed, HasStepSize):
         typeConverter=TypeConverters.toInt,
     )
 
+    pipeline: Param[bool] = Param(
+        Params._dummy(),
+        "pipeline",
+        "whether workers pull and push while they compute, under placement='server' with solver='sgd': gradients are "
+        "at parameters a clock older then",
+        typeConverter=TypeConverters.toBoolean,
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self._setDefault(
@@ -151,6 +159,7 @@ class HasCooperation(HasSeed, HasStepSize):
             staleGradients="as-it-comes",
             pushEvery=1,
             pullEvery=1,
+            pipeline=False,
             seed=0,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -83,9 +84,9 @@ def beside_servers(
         watch, state = _Watch(driver, steps, History(), None), algorithm.init(problem, start)
 
         def run(number: int) -> None:
-            with client(of, 60.0) as own:
+            with client(of, 60.0) as own, ExitStack() as pipes:
                 steps.create(own)
-                work_of_all(orders, steps, own, {number: parts[number]}, 0)
+                work_of_all(orders, own, {number: parts[number]}, 0, pipes)
 
         with ThreadPoolExecutor(len(parts)) as threads:
             running = [threads.submit(run, number) for number in range(len(parts))]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sparkdml.optim.schedules import Constant, InverseSquareRoot
 from sparkdml.optim.steps import SGD, AdaGrad, Momentum
 from sparkdml.placement.server import Pace, Sidecar
 from sparkdml.placement.server.elastic import Elastic
+from sparkdml.placement.server.sidework import Done, Draft, SideWork
 
 X, Y = rows()
 PROBLEM = problem_of(X)
@@ -77,6 +79,49 @@ def test_what_is_lost_with_a_worker_is_made_up_for(monkeypatch: pytest.MonkeyPat
     )
     state, _ = beside_servers(EAMSGD, PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1))
     assert state.objective <= BEST + 1e-2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(SideWork):
+    """Each push adds 1 to a coefficient of the worker's own: what is pulled tells whose pushes it has."""
+
+    staleness: int
+    pipe: bool
+
+    @property
+    def pipelined(self) -> bool:
+        return self.pipe
+
+    def rule(self, penalised):
+        return {"name": "add"}
+
+    def before(self, blocks, memory, turn):
+        return Draft(self.whole, None)
+
+    def work(self, blocks, own, pulled, turn):
+        counts = pulled["coefficients"]
+        assert counts.min() >= turn.clock - self.staleness or self.staleness < 0
+        assert counts[turn.worker] == (max(turn.clock - 1, 0) if self.pipe else turn.clock)
+        time.sleep(0.002 * (turn.worker == turn.clock % turn.workers))
+        return Done(self.parts(np.append(np.eye(turn.workers)[turn.worker], 0.0)), None, 1.0 / turn.workers)
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+@pytest.mark.parametrize("staleness", [1, 3, -1])
+def test_values_are_no_older_than_staleness_allows(staleness: int, pipe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, labels = rows(features=4, count=40)
+    counting = Counting(problem=problem_of(inputs), limits=Limits(25, -1.0), workers=4, staleness=staleness, pipe=pipe)
+    monkeypatch.setattr("side_fits.beside", lambda *_: counting)
+    state, told = beside_servers(ADAGRAD, PROBLEM, parts_of(inputs, labels, 4), Sidecar(staleness=staleness))
+    assert state.iteration == 25
+    assert all(told[str(worker)]["pushes_total{apply}"] >= 20 for worker in range(4)) or staleness < 0
+
+
+@pytest.mark.parametrize("staleness", [1, -1])
+def test_values_a_clock_older_lead_as_near(staleness: int) -> None:
+    pace = Pace(pipeline=True)
+    found, _ = beside_servers(ADAGRAD, PROBLEM, parts_of(X, Y, 4), Sidecar(staleness=staleness, pace=pace), shards=2)
+    assert found.objective <= BEST + 1e-2
 
 
 @pytest.mark.parametrize("spelling", ["float16", "int8", "top-k:0.3", "1-bit", "sparse-or-dense"])

@@ -21,10 +21,11 @@ from sparkdml.server.stale import AS_IT_COMES
 
 @dataclass(frozen=True)
 class Pace:
-    """A worker pushes after ``push_every`` local steps, and pulls after ``pull_every``."""
+    """A worker pushes after ``push_every`` local steps and pulls after ``pull_every``; ``pipeline``: as it computes."""
 
     push_every: int = 1
     pull_every: int = 1
+    pipeline: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("pushEvery", self.push_every), ("pullEvery", self.pull_every)):
@@ -41,14 +42,21 @@ class Pace:
         """Clocks that begin with the values of one pull."""
         return self.pull_every // self.push_every
 
+    @property
+    def single(self) -> bool:
+        """Whether no local steps are taken."""
+        return self.push_every == self.pull_every == 1
+
     def check(self, staleness: int, stale: str, step: Step) -> None:
         """Raise ValueError for what does not go with it."""
+        if self.pipeline:
+            self._check_pipeline(staleness, stale)
         if self.clocks_of_pull > 1 and staleness >= 0:
             raise ValueError(
                 f"pullEvery={self.pull_every} with staleness={staleness}: a bound on staleness is kept by reading at "
                 f"every clock; set pullEvery={self.push_every}, as pushEvery is, or staleness=-1"
             )
-        if self == Pace():
+        if self.single:
             return
         if isinstance(step, FTRL):
             raise ValueError(
@@ -59,6 +67,23 @@ class Pace:
             raise ValueError(
                 f"staleGradients='{stale}' corrects gradients at the values that a worker has read, and those of local "
                 "steps are at others; set pushEvery=pullEvery=1, or staleGradients as-it-comes or adadelay"
+            )
+
+    def _check_pipeline(self, staleness: int, stale: str) -> None:
+        if staleness == 0:
+            raise ValueError(
+                "pipeline=True with staleness=0: what a round reads is there when all have pushed the round before, "
+                "which nobody has while it computes that; unset pipeline, or set staleness to -1 or a number of clocks"
+            )
+        if stale != AS_IT_COMES:
+            raise ValueError(
+                f"pipeline=True with staleGradients='{stale}': a correction is by what a worker read last, and its "
+                "gradient is at what it read before; unset one of them"
+            )
+        if not self.single:
+            raise ValueError(
+                "pipeline=True with local steps, which begin where the turn before has ended; set "
+                "pushEvery=pullEvery=1, or unset pipeline"
             )
 
 
@@ -81,7 +106,8 @@ class Gradients(SideWork):
     With a ``pace`` of more than 1 it is Downpour: ``push_every`` local steps of the same rule along the worker's own
     gradients, its own slots and all, of which the mean gradient is pushed, for a step as long as all of theirs together
     (the sum, as in the paper, would count the penalty once for all of them). Every ``pull_every`` local steps the
-    worker takes over the servers' parameters; in between it goes on from its own.
+    worker takes over the servers' parameters; in between it goes on from its own. With ``pipeline`` gradients are at
+    values a clock older than without (Li et al., *Pipe-SGD*, 2018): smaller steps do.
 
     Dean et al., *Large Scale Distributed Deep Networks* (2012), algorithm 1. Convex, with steps that fall: near the
     optimum; non-convex: no guarantee. Not where a message costs less than a gradient: pull and push every time.
@@ -96,6 +122,10 @@ class Gradients(SideWork):
     @property
     def rounds_of_pass(self) -> int:
         return math.ceil(1.0 / (self.algorithm.fraction * self.pace.push_every))
+
+    @property
+    def pipelined(self) -> bool:
+        return self.pace.pipeline
 
     def rule(self, penalised: bool) -> Mapping[str, Any]:
         step = self.algorithm.step
@@ -124,12 +154,12 @@ class Gradients(SideWork):
                 ahead = self._stepped(ahead, gradients[-1], sizes[-1])
         mean = np.asarray(sum(gradients[1:], gradients[0])) / every
         updates = self.parts(mean * self.scale, sum(sizes))
-        memory = None if self.pace == Pace() else ahead
+        memory = None if self.pace.single else ahead
         return Done(updates, memory, 1.0 / (self.heard * self.rounds_of_pass))
 
     def _from(self, own: Ahead | None, pulled: Mapping[str, np.ndarray]) -> Ahead:
         if own is None:
-            slots = () if self.pace == Pace() else self.algorithm.step.slots(self.problem.size)
+            slots = () if self.pace.single else self.algorithm.step.slots(self.problem.size)
             return Ahead(self.point(pulled), slots, 0)
         return Ahead(self.point(pulled), own.slots, own.count) if pulled else own
 

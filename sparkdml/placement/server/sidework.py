@@ -78,6 +78,11 @@ class SideWork(ABC):
         return 1
 
     @property
+    def pipelined(self) -> bool:
+        """Whether a turn begins before the one before it has been pushed; its memory is that of two turns before."""
+        return False
+
+    @property
     def sums(self) -> Mapping[str, int]:
         """Further tables of so many rows, to which pushes are added."""
         return {}
