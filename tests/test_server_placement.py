@@ -132,6 +132,19 @@ def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     assert found.report.bytes["up"] > 0
 
 
+def test_in_step_few_features_travel(make_frame):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 400)) * (rng.random((300, 400)) < 0.01)
+    frame = make_frame(X, (X.sum(axis=1) > 0).astype(float), kind="sparse")
+    estimator = LogisticRegression(solver="sgd", miniBatchFraction=0.05, maxIter=2, tol=0.0)
+    expected, found = both(estimator, frame, numServers=2)
+    np.testing.assert_array_equal(numbers(found), numbers(expected))
+    assert found.report.bytes["up"] < expected.report.bytes["up"] / 2
+    softmax = estimator.copy()._set(family="multinomial", regParam=0.01)
+    expected, found = both(softmax, frame, numServers=2)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-9, atol=1e-12)
+
+
 def test_in_step_packets_are_those_of_broadcast(frame):
     estimator = LogisticRegression(regParam=0.05, solver="sgd", codec="int8", miniBatchFraction=0.3, maxIter=3, tol=0.0)
     expected, found = both(estimator, frame)

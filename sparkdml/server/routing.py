@@ -60,11 +60,15 @@ class Routes:
         self._tables.pop(name, None)
 
     def pushes(self, updates: Mapping[str, Push]) -> list[list[Told]]:
-        """What to tell each shard."""
+        """What to tell each shard; one with none of a table's rows is told so: a push is a step of all of the table."""
         told: list[list[Told]] = [[] for _ in range(self.shards)]
         for name, push in updates.items():
             extra = {} if push.step_size is None else {"step_size": push.step_size}
-            for shard, at, part, keys in self._cut(name, push.rows):
+            pieces = self._cut(name, push.rows)
+            for shard in set(range(self.shards)) - {piece[0] for piece in pieces}:
+                start = int(self._table(name)[1][shard])
+                told[shard].append(({"table": name, "range": [start, start], **extra}, None, push.update[:0]))
+            for shard, at, part, keys in pieces:
                 if push.encode is None:
                     told[shard].append(({**part, **extra}, keys, push.update[at]))
                 else:

@@ -14,7 +14,7 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.intervals import Fixed
 from sparkdml.optim.descent import Descent
 from sparkdml.optim.schedules import Constant, InverseSquareRoot
-from sparkdml.optim.steps import SGD, AdaGrad, Momentum
+from sparkdml.optim.steps import FTRL, SGD, AdaGrad, Momentum, Step
 from sparkdml.placement.server import Pace, Sidecar
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
@@ -79,6 +79,52 @@ def test_what_is_lost_with_a_worker_is_made_up_for(monkeypatch: pytest.MonkeyPat
     )
     state, _ = beside_servers(EAMSGD, PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1))
     assert state.objective <= BEST + 1e-2
+
+
+SPARSE, LABELS = rows(density=0.01, features=500, count=300)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 1.0])
+@pytest.mark.parametrize("step", [SGD(), AdaGrad(), FTRL(), Momentum()])
+@pytest.mark.parametrize(("l2", "l1"), [(0.0, 0.0), (0.02, 0.001)])
+def test_in_step_features_that_travel_are_those_of_the_sample(
+    step: Step, fraction: float, l2: float, l1: float
+) -> None:
+    """Momentum decays where nothing travels: it is left whole."""
+    problem, parts = problem_of(SPARSE, l2, l1), parts_of(SPARSE, LABELS, 3, "sparse-float32")
+    method = SyncSGD(step, Constant(), 0.3, fraction, Limits(3, 0.0))
+    found, told = beside_servers(method, problem, parts, Sidecar(), shards=2)
+    expected = together(method, problem, parts).best
+    if l2 or isinstance(step, FTRL):
+        np.testing.assert_allclose(found.coef, expected, rtol=1e-9, atol=1e-13)
+    else:
+        np.testing.assert_array_equal(found.coef, expected)
+    a_push = told["0"]["received_bytes_total"] / told["0"]["pushes_total{apply}"]
+    # values of half of the features lie on the first server
+    few = step.rests and fraction < 1.0
+    assert a_push < 0.4 * 8 * 250 if few else a_push >= 8 * 250 * (0.5 if step.rests else 1.0)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_at_their_own_pace_few_features_travel_too(workers: int) -> None:
+    problem = problem_of(SPARSE)
+    method = SyncSGD(AdaGrad(), Constant(), 0.1, 0.05, LIMITS)
+    found, told = beside_servers(
+        method, problem, parts_of(SPARSE, LABELS, workers, "sparse-float64"), Sidecar(staleness=-1)
+    )
+    assert found.objective <= optimum(problem, SPARSE, LABELS) + 1e-2
+    numbers = told["0"]
+    assert numbers["sent_bytes_total"] / numbers["pulls_total"] < 8 * 500 / 2
+
+
+def test_keys_of_all_rows_travel_once() -> None:
+    one = SPARSE[:20]
+    problem, parts = problem_of(one), parts_of(one, LABELS[:20], 1, "sparse-float64")
+    method = SyncSGD(SGD(), Constant(), 0.3, 1.0, Limits(8, 0.0))
+    _, told = beside_servers(method, problem, parts, Sidecar())
+    touched = np.count_nonzero(one.any(axis=0))
+    assert touched <= 125
+    assert told["0"]["received_bytes_total"] <= 8 * (8 * (touched + 1) + 8 * touched / 8 + 64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from sparkdml.algorithms import EASGD, Compressed, SyncSGD
@@ -11,6 +11,7 @@ from sparkdml.algorithms.intervals import Fixed
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.gradients import Gradients
 from sparkdml.placement.server.sidework import SideWork
+from sparkdml.placement.server.touched import Touched, may_be_few
 from sparkdml.problem import Problem
 from sparkdml.server.stale import AS_IT_COMES
 
@@ -24,8 +25,16 @@ _OF_MATRICES = ("low-rank", "power-sgd")
 def beside(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
     """What workers do; the arguments have passed :func:`check`."""
     if isinstance(algorithm, Compressed):
-        exact = beside(algorithm.algorithm, problem, workers, sidecar)
+        exact = _exact(algorithm.algorithm, problem, workers, sidecar)
         return replace(exact, codec=algorithm.spelling, seed=algorithm.seed)
+    exact = _exact(algorithm, problem, workers, sidecar)
+    if isinstance(exact, Gradients) and may_be_few(exact):
+        common = {each.name: getattr(exact, each.name) for each in fields(SideWork)}
+        return Touched(gradients=exact, **common)
+    return exact
+
+
+def _exact(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
     check(algorithm, sidecar)
     if isinstance(algorithm, EASGD):
         return Elastic(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
@@ -38,7 +47,7 @@ def beside(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sideca
         in_step=rounds and not sidecar.backup_workers,
         algorithm=algorithm,
         pace=sidecar.pace,
-        scale=1.0 if rounds else float(workers),
+        rounds=rounds,
         heard=workers - sidecar.backup_workers,
         stale=sidecar.stale,
     )

@@ -99,8 +99,8 @@ class Ahead:
 @dataclass(frozen=True, kw_only=True)
 class Gradients(SideWork):
     """A turn pulls, takes a gradient over a sample of the worker's rows (:class:`~sparkdml.algorithms.SyncSGD`), and
-    pushes it; the rule of the tables takes the step. Each push is ``scale`` gradients: the number of workers where it
-    stands for all rows. ``heard``: pushes that make up the gradients of all workers. ``stale``:
+    pushes it; the rule of the tables takes the step. With ``rounds`` it is one for all pushes of a clock, else one for
+    each, which then stands for all rows. ``heard``: pushes that make up the gradients of all workers. ``stale``:
     :func:`sparkdml.server.stale.stale_way`.
 
     With a ``pace`` of more than 1 it is Downpour: ``push_every`` local steps of the same rule along the worker's own
@@ -115,9 +115,19 @@ class Gradients(SideWork):
 
     algorithm: SyncSGD
     pace: Pace
-    scale: float
+    rounds: bool
     heard: int
     stale: str
+
+    @property
+    def scale(self) -> float:
+        """What a worker's gradient is multiplied by."""
+        return 1.0 if self.rounds else float(self.workers)
+
+    @property
+    def read(self) -> float:
+        """The share of all rows that is read when one worker has pushed."""
+        return 1.0 / (self.heard * self.rounds_of_pass)
 
     @property
     def rounds_of_pass(self) -> int:
@@ -135,7 +145,9 @@ class Gradients(SideWork):
         if penalised:
             prox = proximal(self.problem)
             strengths = {"l1": _only(prox.l1[: self.penalised]), "l2": _only(prox.l2[: self.penalised])}
-        common = {"divisor": self.problem.weight_sum, "stale": self.stale, "workers": self.workers}
+        # that of steps which do not name a coefficient
+        size = self.algorithm.step_size
+        common = {"step_size": size, "divisor": self.problem.weight_sum, "stale": self.stale, "workers": self.workers}
         return {"name": name, **common, **strengths, **options}
 
     def before(self, blocks: Sequence[Block], memory: Ahead | None, turn: Turn) -> Draft:
@@ -149,13 +161,13 @@ class Gradients(SideWork):
         for number in range(turn.clock * every, (turn.clock + 1) * every):
             step = Turn(number, turn.worker, turn.workers)
             gradients.append(self.algorithm.gradient(self.problem, blocks, ahead.point, step))
-            sizes.append(self._size(number))
+            sizes.append(self.size(number))
             if keeps or number + 1 < (turn.clock + 1) * every:
                 ahead = self._stepped(ahead, gradients[-1], sizes[-1])
         mean = np.asarray(sum(gradients[1:], gradients[0])) / every
         updates = self.parts(mean * self.scale, sum(sizes))
         memory = None if self.pace.single else ahead
-        return Done(updates, memory, 1.0 / (self.heard * self.rounds_of_pass))
+        return Done(updates, memory, self.read)
 
     def _from(self, own: Ahead | None, pulled: Mapping[str, np.ndarray]) -> Ahead:
         if own is None:
@@ -163,7 +175,7 @@ class Gradients(SideWork):
             return Ahead(self.point(pulled), slots, 0)
         return Ahead(self.point(pulled), own.slots, own.count) if pulled else own
 
-    def _size(self, number: int) -> float:
+    def size(self, number: int) -> float:
         """Of the local step of that number."""
         return self.algorithm.step_size * self.algorithm.schedule((number + 0.5) * self.algorithm.fraction)
 
