@@ -120,8 +120,9 @@ def test_stale_gradients_are_corrected(make_frame, rows, stale):
         {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "codec": "int8"},
         {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "pipeline": True},
         {"solver": "easgd", "optimizer": "momentum", "stepSize": 0.02, "batchSize": 32},
+        {"solver": "admm"},
     ],
-    ids=["downpour", "int8", "pipeline", "eamsgd"],
+    ids=["downpour", "int8", "pipeline", "eamsgd", "admm"],
 )
 def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     data = make_frame(*rows[:2], kind="dense", partitions=4)
@@ -227,6 +228,7 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
         ({"placement": "server", "solver": "easgd", "staleness": -1, "localSteps": "auto"}, "set it to a number"),
         ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 2}, "pushEvery is set, but"),
         ({"placement": "server", "solver": "easgd", "staleness": 1, "staleGradients": "adadelay"}, "unset it"),
+        ({"placement": "server", "solver": "admm"}, "staleness=0 with ADMM"),
         ({"placement": "server", "solver": "bmuf", "staleness": 1}, "BMUF is not among them"),
         ({"placement": "broadcast", "solver": "sgd", "staleness": 1}, "staleness is of placement='server'"),
         ({"placement": "server", "solver": "sgd", "staleness": -2}, "staleness=-2"),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from side_fits import beside_servers, optimum, parts_of, problem_of, rows, together
 
-from sparkdml.algorithms import EASGD, Compressed, Limits, ModelAveraging, SyncSGD
+from sparkdml.algorithms import ADMM, EASGD, OWLQN, Compressed, Limits, ModelAveraging, SyncSGD
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.intervals import Fixed
 from sparkdml.optim.descent import Descent
 from sparkdml.optim.schedules import Constant, InverseSquareRoot
 from sparkdml.optim.steps import FTRL, SGD, AdaGrad, Momentum, Step
 from sparkdml.placement.server import Pace, Sidecar
+from sparkdml.placement.server.consensus import Consensus
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
 
@@ -32,6 +33,7 @@ METHODS: dict[str, tuple[Algorithm, Sidecar]] = {
         EASGD(Descent(SGD(), 0.3, InverseSquareRoot(), batch_size=16), Fixed(4), LIMITS), Sidecar(staleness=-1)
     ),
     "eamsgd": (EAMSGD, Sidecar(staleness=1)),
+    "admm": (ADMM(LIMITS), Sidecar(staleness=-1)),
 }  # fmt: skip
 
 
@@ -40,6 +42,29 @@ METHODS: dict[str, tuple[Algorithm, Sidecar]] = {
 def test_at_their_own_pace_workers_come_near_the_optimum(method: str, workers: int) -> None:
     state, _ = beside_servers(*METHODS[method][:1], PROBLEM, parts_of(X, Y, workers), METHODS[method][1], shards=2)
     assert BEST - 1e-9 <= state.objective <= BEST + 1e-2
+
+
+@pytest.mark.parametrize("staleness", [-1, 1])
+def test_consensus_is_exact_where_workers_have_unlike_rows(staleness: int) -> None:
+    """Rows are sorted by label; coefficients of no use are exactly 0."""
+    order, problem = np.argsort(Y), problem_of(X, 0.02, 0.03)
+    parts = parts_of(X[order], Y[order], 3)
+    expected = together(OWLQN(200, 1e-12), problem, parts)
+    found, _ = beside_servers(ADMM(Limits(15, 0.0)), problem, parts, Sidecar(staleness=staleness), shards=2)
+    assert found.objective == pytest.approx(expected.objective, abs=1e-6)
+    np.testing.assert_array_equal(found.coef == 0.0, expected.best == 0.0)
+
+
+def test_a_worker_that_begins_anew_replaces_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Consensus.before
+    monkeypatch.setattr(
+        Consensus,
+        "before",
+        lambda self, blocks, memory, turn: whole(self, blocks, memory if turn.clock % 7 else None, turn),
+    )
+    method = ADMM(Limits(20, 0.0))
+    found, _ = beside_servers(method, PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1), shards=2)
+    assert found.objective == pytest.approx(BEST, abs=1e-4)
 
 
 def test_in_step_one_local_step_is_a_round_of_all() -> None:
