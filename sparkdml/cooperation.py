@@ -185,7 +185,7 @@ SOLVERS: dict[str, Callable[[Plan], Algorithm]] = {
 _STEPS = frozenset(("optimizer", "stepSize", "schedule", "batchSize"))
 #: Which parameters a method uses, of those that only some use.
 USES: dict[str, frozenset[str]] = {
-    "sgd": frozenset(("optimizer", "stepSize", "schedule", "miniBatchFraction")),
+    "sgd": frozenset(("optimizer", "stepSize", "schedule", "miniBatchFraction", "pushEvery", "pullEvery", "pipeline")),
     "model-averaging": _STEPS | {"localSteps"},
     "hogwild": _STEPS | {"conflicts"},
     "one-shot-averaging": _STEPS,

@@ -25,7 +25,7 @@ from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import AllReduce, Choice, Partitioned, Server, Sidecar, choice, choose
+from sparkdml.placement import AllReduce, Choice, Pace, Partitioned, Server, Sidecar, choice, choose
 from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -45,6 +45,17 @@ INDIFFERENT = frozenset(
 )  # fmt: skip
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
+#: Parameters of ``placement='server'``.
+BESIDE = (
+    "staleness",
+    "numServers",
+    "backupWorkers",
+    "replicas",
+    "staleGradients",
+    "pushEvery",
+    "pullEvery",
+    "pipeline",
+)
 
 
 class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, PlainValues, Saved):
@@ -91,19 +102,17 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _check_server(self) -> None:
         """Refuse parameters of servers without servers, and what servers cannot do."""
         if self.getPlacement() != Server.name:
-            for name in ("staleness", "numServers", "backupWorkers", "replicas", "staleGradients"):
+            for name in BESIDE:
                 if self.hasParam(name) and self.isSet(name):
                     raise ValueError(
                         f"{name} is of placement='{Server.name}', and placement is "
                         f"'{self.getPlacement()}'; set both, or none"
                     )
             return
-        self._sidecar()
-        if self._value("solver") != "sgd" or self._value("codec") not in (None, cooperation.EXACT):
+        if self._sidecar() is None or self._value("solver") not in cooperation.SOLVERS:
             raise ValueError(
-                f"placement='{Server.name}' takes steps along gradients: solver='sgd' and codec='{cooperation.EXACT}', "
-                f"not solver='{self._value('solver')}' and codec='{self._value('codec')}'; set these, or use another "
-                "placement"
+                f"placement='{Server.name}' drives what workers can do at their own pace, solver='sgd', 'easgd' or "
+                f"'admm', not solver='{self._value('solver')}'; set that, or use another placement"
             )
         if self._value("staleGradients") == REVISION and self._value("optimizer") != "adagrad":
             raise ValueError(
@@ -272,6 +281,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             backup_workers=value("backupWorkers"),
             replicas=value("replicas"),
             stale=value("staleGradients"),
+            pace=Pace(value("pushEvery"), value("pullEvery"), value("pipeline")),
         )
 
     def _cannot_partition(self) -> str:

@@ -26,7 +26,8 @@ from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
 from sparkdml.optim.hogwild import AVOIDED
-from sparkdml.placement import Choice, Local, TrainedShards
+from sparkdml.placement import Choice, Local, Server, TrainedShards
+from sparkdml.placement.server.beside import check as check_beside
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
@@ -82,7 +83,9 @@ class LinearEstimator(BlockEstimator):
         if methods:
             self._check_used(solver)
         if solver in methods:
-            self._plan().algorithm()
+            method, sidecar = self._plan().algorithm(), self._sidecar()
+            if self.getPlacement() == Server.name and sidecar is not None:
+                check_beside(method, sidecar)
             self._check_penalty(solver)
         elif methods and self.getOrDefault("codec") != cooperation.EXACT:
             raise ValueError(

@@ -113,6 +113,45 @@ def test_stale_gradients_are_corrected(make_frame, rows, stale):
     assert found.report.objective <= optimum + 1e-2
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"solver": "sgd", "stepSize": 0.3, "pushEvery": 2, "pullEvery": 4, "miniBatchFraction": 0.1},
+        {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "codec": "int8"},
+        {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "pipeline": True},
+        {"solver": "easgd", "optimizer": "momentum", "stepSize": 0.02, "batchSize": 32},
+        {"solver": "admm"},
+    ],
+    ids=["downpour", "int8", "pipeline", "eamsgd", "admm"],
+)
+def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
+    data = make_frame(*rows[:2], kind="dense", partitions=4)
+    optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(data).report.objective
+    estimator = LogisticRegression(regParam=0.05, maxIter=15, tol=0.0, placement="server", staleness=-1)
+    found = estimator._set(**method).fit(data)
+    assert optimum <= found.report.objective <= optimum + 1e-2
+    assert found.report.bytes["up"] > 0
+
+
+def test_in_step_few_features_travel(make_frame):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 400)) * (rng.random((300, 400)) < 0.01)
+    frame = make_frame(X, (X.sum(axis=1) > 0).astype(float), kind="sparse")
+    estimator = LogisticRegression(solver="sgd", miniBatchFraction=0.05, maxIter=2, tol=0.0)
+    expected, found = both(estimator, frame, numServers=2)
+    np.testing.assert_array_equal(numbers(found), numbers(expected))
+    assert found.report.bytes["up"] < expected.report.bytes["up"] / 2
+    softmax = estimator.copy()._set(family="multinomial", regParam=0.01)
+    expected, found = both(softmax, frame, numServers=2)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-9, atol=1e-12)
+
+
+def test_in_step_packets_are_those_of_broadcast(frame):
+    estimator = LogisticRegression(regParam=0.05, solver="sgd", codec="int8", miniBatchFraction=0.3, maxIter=3, tol=0.0)
+    expected, found = both(estimator, frame)
+    np.testing.assert_array_equal(numbers(found), numbers(expected))
+
+
 def test_rounds_close_without_backup_workers(make_frame, rows):
     data = make_frame(*rows[:2], kind="dense", partitions=2)
     estimator = LogisticRegression(regParam=0.05, solver="sgd", miniBatchFraction=0.1, maxIter=10, tol=0.0)
@@ -154,7 +193,43 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
     ("params", "told"),
     [
         ({"placement": "server", "solver": "l-bfgs"}, "solver='sgd'"),
-        ({"placement": "server", "solver": "sgd", "codec": "int8"}, "codec='identity'"),
+        ({"placement": "server", "solver": "sgd", "codec": "low-rank:2"}, "codec='low-rank:2' is of matrices"),
+        ({"placement": "broadcast", "solver": "sgd", "pushEvery": 2}, "pushEvery is of placement='server'"),
+        ({"placement": "server", "solver": "sgd", "pushEvery": 0}, "pushEvery=0"),
+        ({"placement": "server", "solver": "sgd", "pipeline": True}, "pipeline=True with staleness=0"),
+        (
+            {"placement": "server", "solver": "sgd", "staleness": 1, "pipeline": True, "staleGradients": "adadelay"},
+            "what a worker read last",
+        ),
+        (
+            {"placement": "server", "solver": "sgd", "staleness": 1, "pipeline": True, "pushEvery": 2, "pullEvery": 2},
+            "pipeline=True with local steps",
+        ),
+        ({"placement": "server", "solver": "sgd", "pushEvery": 2}, "set pullEvery to 2"),
+        ({"placement": "server", "solver": "sgd", "staleness": 1, "pullEvery": 2}, "pullEvery=2 with staleness=1"),
+        (
+            {"placement": "server", "solver": "sgd", "optimizer": "ftrl", "pushEvery": 2, "pullEvery": 2},
+            "optimizer='ftrl'",
+        ),
+        (
+            {
+                "placement": "server",
+                "solver": "sgd",
+                "staleness": -1,
+                "pullEvery": 2,
+                "staleGradients": "compensated:1",
+            },
+            "those of local steps are at others",
+        ),
+        (
+            {"placement": "server", "solver": "easgd"},
+            "staleness=0 with EASGD: in step it is what placement='broadcast'",
+        ),
+        ({"placement": "server", "solver": "easgd", "staleness": -1, "localSteps": "auto"}, "set it to a number"),
+        ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 2}, "pushEvery is set, but"),
+        ({"placement": "server", "solver": "easgd", "staleness": 1, "staleGradients": "adadelay"}, "unset it"),
+        ({"placement": "server", "solver": "admm"}, "staleness=0 with ADMM"),
+        ({"placement": "server", "solver": "bmuf", "staleness": 1}, "BMUF is not among them"),
         ({"placement": "broadcast", "solver": "sgd", "staleness": 1}, "staleness is of placement='server'"),
         ({"placement": "server", "solver": "sgd", "staleness": -2}, "staleness=-2"),
         ({"placement": "server", "solver": "sgd", "numServers": 0}, "numServers=0"),

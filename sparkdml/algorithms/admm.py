@@ -91,16 +91,19 @@ class ADMM(Algorithm):
             return {**_residuals(None, z, rho), "loss": loss, "workers": 0.0, "sum": np.zeros(len(z))}, None
         told = _residuals(memory, z, rho)
         start, u = z, np.zeros(len(z))
-        # a tenth of a percent of the last disagreement is exact enough: both vanish together
         exactness = 1e-6 * self.unit
         if memory is not None:
             start, u = memory.x, (memory.sent - z) * (memory.rho / rho)
-            exactness = min(max(1e-3 * rho * float(np.abs(memory.x - z).max()), 1e-13 * self.unit), exactness)
-        x = self._local(problem, blocks, start, z - u, rho, exactness)
+            exactness = self.exactness(memory.x - z, rho)
+        x = self.local(problem, blocks, start, z - u, rho, exactness)
         sent = self.relaxation * x + (1.0 - self.relaxation) * z + u
         return {**told, "loss": loss, "workers": 1.0, "sum": sent.copy()}, Share(x, sent, rho)
 
-    def _local(
+    def exactness(self, apart: np.ndarray, rho: float) -> float:
+        """A tenth of a percent of the last disagreement is exact enough: both vanish together."""
+        return min(max(1e-3 * rho * float(np.abs(apart).max()), 1e-13 * self.unit), 1e-6 * self.unit)
+
+    def local(
         self,
         problem: Problem,
         blocks: Sequence[Block],
@@ -137,7 +140,7 @@ class ADMM(Algorithm):
             state = self._judge(state, sizes, self.unit * math.sqrt(workers * len(z)))
             if self.adaptive and state.rounds < ADAPTIVE_ROUNDS:
                 following = balanced(rho, problem.loss.curvature / workers * primal, dual)
-        moved = self._shared(problem, np.asarray(total["sum"]) / workers, workers * rho)
+        moved = self.shared(problem, np.asarray(total["sum"]) / workers, workers * rho)
         move = rho * float(np.linalg.norm(moved - z))
         return replace(state, coef=np.append(moved, following), rounds=state.rounds + 1, move=move)
 
@@ -148,7 +151,7 @@ class ADMM(Algorithm):
         message = f"the primal residual {state.primal:.3g} and the dual residual {state.dual:.3g} reached tol"
         return replace(state, stop=Stop("converged", message))
 
-    def _shared(self, problem: Problem, mean: np.ndarray, strength: float) -> np.ndarray:
+    def shared(self, problem: Problem, mean: np.ndarray, strength: float) -> np.ndarray:
         """``argmin_z penalty(z) + strength/2 ||z - mean||^2``; intercepts are not penalised."""
         scaled, _ = problem.split(mean)
         shrunk = problem.penalty.prox(scaled, 1.0 / strength)

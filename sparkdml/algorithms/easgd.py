@@ -41,8 +41,11 @@ class EASGD(LocalTraining):
 
     def _exchange(self, shared: np.ndarray, point: np.ndarray, weight: float, turn: Turn) -> tuple[Update, np.ndarray]:
         apart = point - shared
-        alpha = self.beta / turn.workers if self.alpha is None else self.alpha
-        return {"change": weight * apart}, point - alpha * apart
+        return {"change": weight * apart}, point - self.share_of(turn.workers) * apart
 
     def _agree(self, state: Any, total: Update) -> tuple[Any, np.ndarray]:
         return state, state.point + self.beta * np.asarray(total["change"]) / float(total["weight"])
+
+    def share_of(self, workers: int) -> float:
+        """``alpha`` among so many workers."""
+        return self.beta / workers if self.alpha is None else self.alpha

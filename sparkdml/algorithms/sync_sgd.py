@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from sparkdml.algorithms.progress import Limits, Progress, check_sampled_steps, 
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.batch_gradient import BatchGradient
-from sparkdml.optim.batches import Order, Rows, Shuffled, generator
+from sparkdml.optim.batches import Order, Part, Rows, Shuffled, generator
 from sparkdml.optim.gradient import total_loss
 from sparkdml.optim.schedules import Schedule
 from sparkdml.optim.steps.base import Slots, Step
@@ -86,6 +86,9 @@ class SyncSGD(Algorithm):
 
     def gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
         """The sum over all of the worker's rows, or its estimate; shape (size,)."""
-        rng = generator(self.seed, turn)
-        parts, scale = Rows(blocks).sample(self.fraction, problem.loss.outputs, self.order, rng)
+        parts, scale = self.sample(problem, blocks, turn)
         return BatchGradient.of(problem)(coef, parts) * scale
+
+    def sample(self, problem: Problem, blocks: Sequence[Block], turn: Turn) -> tuple[Iterable[Part], float]:
+        """The rows that a worker draws in this turn, and what their sum is multiplied by."""
+        return Rows(blocks).sample(self.fraction, problem.loss.outputs, self.order, generator(self.seed, turn))

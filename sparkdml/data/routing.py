@@ -93,6 +93,19 @@ def routed_by(table: dict[str, np.ndarray], blocks: Sequence[Block]) -> Routed:
     return Routed(columns, numbered)
 
 
+def touching(blocks: Sequence[Block], features: int) -> Routed:
+    """``blocks`` over the features that they touch, without a table on disk; dense rows touch all, and stay."""
+    sparse = [block for block in blocks if isinstance(block, SparseBlock)]
+    if len(sparse) < len(blocks):
+        return Routed(np.arange(features), blocks)
+    columns, local = localised([_indices(block) for block in sparse], features)
+    numbered = [
+        replace(block, features=len(columns), indptr=block.indptr - block.indptr[0], indices=indices)
+        for block, indices in zip(sparse, local, strict=True)
+    ]
+    return Routed(columns, numbered)
+
+
 def localised(parts: Sequence[np.ndarray], features: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """The distinct numbers in ``parts`` (each below ``features``), increasing, and each part by their ranks, int32."""
     total = sum(map(len, parts))

@@ -115,6 +115,27 @@ class HasCooperation(HasSeed, HasStepSize):
         "as-it-comes, compensated:LAMBDA, adaptively-compensated:LAMBDA (DC-ASGD), adadelay or adaptive-revision",
         typeConverter=TypeConverters.toString,
     )
+    pushEvery: Param[int] = Param(
+        Params._dummy(),
+        "pushEvery",
+        "local steps that a worker takes before it pushes their gradients, under placement='server' with solver='sgd'",
+        typeConverter=TypeConverters.toInt,
+    )
+    pullEvery: Param[int] = Param(
+        Params._dummy(),
+        "pullEvery",
+        "local steps that a worker takes before it takes over the servers' parameters: pushEvery, or with staleness=-1 "
+        "a multiple of it",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    pipeline: Param[bool] = Param(
+        Params._dummy(),
+        "pipeline",
+        "whether workers pull and push while they compute, under placement='server' with solver='sgd': gradients are "
+        "at parameters a clock older then",
+        typeConverter=TypeConverters.toBoolean,
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +157,9 @@ class HasCooperation(HasSeed, HasStepSize):
             backupWorkers=0,
             replicas=0,
             staleGradients="as-it-comes",
+            pushEvery=1,
+            pullEvery=1,
+            pipeline=False,
             seed=0,
         )
 

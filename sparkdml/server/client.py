@@ -133,15 +133,21 @@ class Client:
         self._each(lambda shard, link: link.parts("assign", ({}, told[shard])))
 
     def pull(
-        self, rows: Mapping[str, Rows], worker: int | None = None, clock: int = 0, timeout: float | None = None
+        self,
+        rows: Mapping[str, Rows],
+        worker: int | None = None,
+        clock: int = 0,
+        timeout: float | None = None,
+        codecs: Mapping[str, str] | None = None,
     ) -> dict[str, np.ndarray]:
         """The values of rows; of a worker as soon as it may read at ``clock``, which is waited for.
 
-        Of tables with sparse rows, give keys; :meth:`stored` tells which there are.
+        Of tables with sparse rows, give keys; :meth:`stored` tells which there are. Values of tables that ``codecs``
+        names come as packets of these codecs, and are what those leave of them.
         """
         waiting = self.timeout if timeout is None else timeout
         header = {} if worker is None else {"worker": worker, "clock": clock, "wait": waiting}
-        pulled = self._routes.pulls(rows)
+        pulled = self._routes.pulls(rows, codecs)
 
         def get(shard: int, link: Link) -> None:
             longest, into = waiting + self.timeout, pulled.into[shard]

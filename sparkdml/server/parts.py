@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sparkdml.server.coding import unpacked
 from sparkdml.server.keys import KeyCache
 from sparkdml.server.specs import Range, Selection
 from sparkdml.server.tables import Dense, Table
@@ -20,12 +21,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a table and, in a push, their update; ``step_size`` is None for the rule's own."""
+    """Rows of a table and, in a push, their update; ``step_size`` is None for the rule's own.
+
+    ``codec``: values that are asked for go as a packet.
+    """
 
     table: Table
     selection: Selection
     update: np.ndarray | None = None
     step_size: float | None = None
+    codec: str | None = None
 
     def kept(self) -> Part:
         """With an update that outlives the message."""
@@ -49,7 +54,8 @@ def read_parts(
     """What ``header["parts"]`` and the arrays say, all of it checked; nothing has changed if this raises.
 
     A part is ``{table, range: [start, stop]}``, ``{table, keys: true}`` with the keys as an array, or
-    ``{table, digest}`` for keys sent before; then come ``updates``, an array each, and perhaps ``step_size``.
+    ``{table, digest}`` for keys sent before; then come ``updates``, an array each or, with ``packet``, the bytes of
+    one, and perhaps ``step_size``; else perhaps ``codec``.
     """
     left = iter(arrays)
     parts = []
@@ -58,12 +64,13 @@ def read_parts(
             raise RefusedCallError("argument", f"a part is an object, not {str(told)[:80]}")
         table = named(tables, told.get("table"))
         selection = _selection(told, left, cache, table)
-        update = _next(left) if updates else None
+        update = _update(told, left, table, selection) if updates else None
         step_size = argument(told, "step_size", float) if "step_size" in told else None
         if step_size is not None and not 0.0 < step_size < math.inf:
             raise RefusedCallError("argument", f"step_size={step_size}, but it must be more than 0, and finite")
         table.check(selection, update)
-        parts.append(Part(table, selection, update, step_size))
+        codec = argument(told, "codec", str) if "codec" in told and not updates else None
+        parts.append(Part(table, selection, update, step_size, codec))
     if next(left, None) is not None:
         raise RefusedCallError("argument", "there are more arrays than the parts name")
     return parts
@@ -143,6 +150,14 @@ def _selection(told: Mapping[str, Any], left: Iterator[np.ndarray], cache: KeyCa
 
 def _ranged(table: Table, rows: Range) -> Selection:
     return rows if isinstance(table, Dense) else table.named(rows)
+
+
+def _update(told: Mapping[str, Any], left: Iterator[np.ndarray], table: Table, selection: Selection) -> np.ndarray:
+    sent = _next(left)
+    if told.get("packet") is not True:
+        return sent
+    table.check(selection)
+    return unpacked(sent, table.shape_of(selection))
 
 
 def _next(left: Iterator[np.ndarray]) -> np.ndarray:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sparkdml.server.coding import unpacked
 from sparkdml.server.keys import Keys
 from sparkdml.server.link import Told
 from sparkdml.server.specs import Range, TableSpec
@@ -18,11 +19,15 @@ Rows = Range | Keys | None
 
 @dataclass(frozen=True)
 class Push:
-    """An update of the rows; ``step_size`` is None for the rule's own."""
+    """An update of the rows; ``step_size`` is None for the rule's own.
+
+    ``encode`` makes a packet (:mod:`~.coding`) of a shard's part of the update, given the shard's number.
+    """
 
     update: np.ndarray
     rows: Rows = None
     step_size: float | None = None
+    encode: Callable[[int, np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Pulled:
         """An answer, most often received where it belongs."""
         for place, array in zip(self.into[shard], arrays, strict=True):
             if place is not array:
-                place[...] = array
+                # tables have floats: bytes are a packet
+                place[...] = unpacked(array, place.shape) if array.dtype == np.uint8 else array
 
 
 class Routes:
@@ -54,20 +60,30 @@ class Routes:
         self._tables.pop(name, None)
 
     def pushes(self, updates: Mapping[str, Push]) -> list[list[Told]]:
-        """What to tell each shard."""
+        """What to tell each shard; one with none of a table's rows is told so: a push is a step of all of the table."""
         told: list[list[Told]] = [[] for _ in range(self.shards)]
         for name, push in updates.items():
             extra = {} if push.step_size is None else {"step_size": push.step_size}
-            for shard, at, part, keys in self._cut(name, push.rows):
-                told[shard].append(({**part, **extra}, keys, push.update[at]))
+            pieces = self._cut(name, push.rows)
+            for shard in set(range(self.shards)) - {piece[0] for piece in pieces}:
+                start = int(self._table(name)[1][shard])
+                told[shard].append(({"table": name, "range": [start, start], **extra}, None, push.update[:0]))
+            for shard, at, part, keys in pieces:
+                if push.encode is None:
+                    told[shard].append(({**part, **extra}, keys, push.update[at]))
+                else:
+                    packet = push.encode(shard, push.update[at])
+                    told[shard].append(({**part, **extra, "packet": True}, keys, packet))
         return told
 
-    def pulls(self, rows: Mapping[str, Rows]) -> Pulled:
+    def pulls(self, rows: Mapping[str, Rows], codecs: Mapping[str, str] | None = None) -> Pulled:
+        """``codecs`` are of tables whose values are to come as packets."""
         pulled = Pulled({}, [[] for _ in range(self.shards)], [[] for _ in range(self.shards)])
         for name, chosen in rows.items():
             values = pulled.values[name] = self._empty(name, chosen)
             for shard, at, part, keys in self._cut(name, chosen):
-                pulled.told[shard].append((part, keys, None))
+                how = {"codec": codecs[name]} if codecs and name in codecs else {}
+                pulled.told[shard].append(({**part, **how}, keys, None))
                 pulled.into[shard].append(values[at])
         return pulled
 

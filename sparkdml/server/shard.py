@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.server.clocks import Ledger, Verdict
+from sparkdml.server.coding import packed
 from sparkdml.server.functions import requested
 from sparkdml.server.keys import KeyCache
 from sparkdml.server.metrics import NOBODY, Metrics
@@ -221,7 +222,8 @@ class Shard:
             with part.table.lock:
                 if name_keys and isinstance(part.selection, np.ndarray):
                     results.append(part.selection)
-                results.append(part.table.pull(part.selection, worker))
+                values = part.table.pull(part.selection, worker)
+            results.append(values if part.codec is None else packed(values, part.codec))
         self.metrics.pulled(NOBODY if worker is None else str(worker), sum(array.nbytes for array in results))
         return {"minimum": self.ledger.minimum()}, results
 

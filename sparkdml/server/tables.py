@@ -74,11 +74,16 @@ class Table(ABC):
             here = f"{self.spec.start} to {self.spec.stop - 1}"
             raise RefusedCallError("outside", f"rows {first} to {last} of '{self.spec.name}', but here are {here}")
         if update is not None:
-            shape = (count, self.spec.columns) if self.spec.columns else (count,)
+            shape = self.shape_of(selection)
             if update.shape != shape or update.dtype.kind != "f":
                 due = f"floats of shape {shape} are due"
                 raise RefusedCallError("shape", f"{update.dtype} {update.shape} for '{self.spec.name}', but {due}")
             self.budget.check(self._missing(selection) * self.spec.row_bytes)
+
+    def shape_of(self, selection: Selection) -> tuple[int, ...]:
+        """That of the rows' values."""
+        count = max(_extent(selection)[0], 0)
+        return (count, self.spec.columns) if self.spec.columns else (count,)
 
     def pull(self, selection: Selection, worker: int | None = None) -> np.ndarray:
         """The rows' values, shape (n,) or (n, columns), zeros for rows that are not there; they stay as they are.

@@ -88,6 +88,17 @@ def test_a_worker_that_is_killed_goes_on_at_its_clock(frame, calm):
     assert killing.done
 
 
+def test_a_replica_that_is_killed_with_its_worker_begins_again_at_the_centre(frame):
+    optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(frame).report.objective
+    killing = Once(lambda: end("sparkdml.daemon"))
+    estimator = LogisticRegression(
+        regParam=0.05, solver="easgd", optimizer="momentum", stepSize=0.02, batchSize=16, maxIter=15, tol=0.0
+    )
+    model = estimator._set(placement="server", staleness=-1).setOnRound(killing).fit(frame)
+    assert killing.done
+    assert model.report.objective <= optimum + 1e-2
+
+
 def test_a_server_that_is_killed_ends_the_fit_with_the_cause(frame, calm):
     began = time.monotonic()
     with pytest.raises(Exception, match="server"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ class AdaGrad(Step):
     Duchi, Hazan & Singer, "Adaptive subgradient methods" (2011): convex regret of the best fixed scaling; rare features
     keep long steps. Not for long runs on objectives that change: steps only ever shrink.
     """
+
+    rests: ClassVar[bool] = True
 
     epsilon: float = 1e-10
 

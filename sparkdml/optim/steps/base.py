@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,9 @@ class Step(ABC):
 
     Rules are pure: arrays that are given stay as they are, and results may share them where nothing changed.
     """
+
+    #: Whether steps along gradients of 0 do what :meth:`rest` does, to rounding: not where averages decay in them.
+    rests: ClassVar[bool] = False
 
     @abstractmethod
     def slots(self, size: int) -> Slots:

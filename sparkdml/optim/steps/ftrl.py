@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class FTRL(Step):
     McMahan, "Follow-the-regularized-leader and mirror descent" (2011). Convex regret as AdaGrad's; meant for many
     sparse features. Not for objectives that change, nor without convexity.
     """
+
+    rests: ClassVar[bool] = True
 
     beta: float = 1.0
 

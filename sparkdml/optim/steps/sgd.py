@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ class SGD(Step):
     Convex: converges with decreasing steps (Robbins & Monro, "A stochastic approximation method", 1951); non-convex:
     to stationary points. Not for features of very unlike scale or frequency: take an adaptive rule.
     """
+
+    rests: ClassVar[bool] = True
 
     def slots(self, size: int) -> Slots:
         return ()

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparkdml.algorithms import SyncSGD
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.progress import observed
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.local import Local
-from sparkdml.placement.server.tables import COEFFICIENTS, CONTROL, MISSING, PASSES, Steps, start_of
+from sparkdml.placement.server.beside import beside
+from sparkdml.placement.server.gradients import Pace
+from sparkdml.placement.server.sidework import SideWork
+from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
 from sparkdml.placement.server.work import Orders, working
 from sparkdml.placement.ship import ship
 from sparkdml.placement.side_job import SideJob
@@ -28,6 +30,7 @@ from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
 from sparkdml.server import launch
 from sparkdml.server.client import Client, Push
+from sparkdml.server.metrics import NOBODY
 from sparkdml.server.stale import AS_IT_COMES, REVISION, stale_way
 
 if TYPE_CHECKING:
@@ -52,7 +55,7 @@ class Sidecar:
     """How workers cooperate through servers: ``staleness`` 0 is BSP, n SSP, -1 ASP; ``shards`` processes.
 
     ``backup_workers`` are how many of the slowest a BSP round does without; ``replicas`` backups stand by each shard.
-    ``stale``: see :func:`sparkdml.server.stale.stale_way`.
+    ``stale``: see :func:`sparkdml.server.stale.stale_way`. ``pace``: how often a worker pushes and pulls.
     """
 
     staleness: int = 0
@@ -60,6 +63,7 @@ class Sidecar:
     backup_workers: int = 0
     replicas: int = 0
     stale: str = AS_IT_COMES
+    pace: Pace = Pace()
 
     def __post_init__(self) -> None:
         if self.stale != REVISION:
@@ -113,27 +117,19 @@ class Server(Placement):
         on_round: OnRound | None = None,
         history: History | None = None,
     ) -> Trained:
-        if not isinstance(algorithm, SyncSGD):
-            raise ValueError(
-                f"placement='server' takes steps where the parameters live, and {type(algorithm).__name__} does not "
-                "step on single gradients; use solver='sgd' without a codec, or another placement"
-            )
         dataset.check_open()
         history = History() if history is None else history
         workers = len(dataset.handles)
-        rounds = self.sidecar.staleness == 0
-        in_step = rounds and not self.sidecar.backup_workers
-        steps = Steps(algorithm, problem, workers, in_step, 1 if rounds else workers, self.sidecar.stale)
+        steps = beside(algorithm, problem, workers, self.sidecar)
         with (
             self._launched(workers) as servers,
             servers.client() as client,
             ship(dataset.context, steps, 24 * problem.features) as there,
         ):
             steps.create(client)
-            client.assign({**steps.parts(state.coef), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
-            scale = float(steps.steps_of_round)
+            client.assign({**steps.begin(state.coef), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
             partitions = tuple(handle.partition for handle in dataset.handles)
-            orders = Orders(there, partitions, tuple(servers.addresses), servers.security, scale)
+            orders = Orders(there, partitions, tuple(servers.addresses), servers.security)
             watch = _Watch(client, steps, history, on_round)
             state = _Fit(dataset, orders, watch).run(state)
             history.servers = [status["workers"] for status in client.status()]
@@ -147,9 +143,10 @@ class Server(Placement):
 class _Watch:
     """The driver's look at every pass: its objective, whether to stop, what it cost."""
 
-    def __init__(self, client: Client, steps: Steps, history: History, on_round: OnRound | None) -> None:
+    def __init__(self, client: Client, steps: SideWork, history: History, on_round: OnRound | None) -> None:
         self._client, self._steps, self._history, self._on_round = client, steps, history, on_round
         self._seen, self._asked, self._computed = 0, -1, 0.0
+        self._sent = self._received = 0
         self._began = time.perf_counter()
 
     def look(self, state: Any) -> Any:
@@ -161,7 +158,7 @@ class _Watch:
         if not told.all():
             return state
         point = self._client.pull({start_of(number): None})[start_of(number)]
-        state = observed(state, steps.problem, point, float(sum(losses.tolist())), steps.algorithm.limits)
+        state = observed(state, steps.problem, point, float(sum(losses.tolist())), steps.limits)
         self._seen = number + 1
         self._say(state)
         done = self._entry(number, state, float(seconds.mean()))
@@ -182,13 +179,13 @@ class _Watch:
         self._client.assign({MISSING: Push(np.zeros(self._steps.workers))})
 
     def _wanted(self, number: int) -> bool:
-        """Whether workers know at which point their losses are wanted: once as many steps as make a pass are taken."""
+        """Whether workers know at which point their losses are wanted: once all rows have been read so often."""
         if self._asked < number:
             steps = self._steps
-            taken = self._client.status()[0]["tables"][COEFFICIENTS]["pushes"]
-            if taken < number * steps.rounds_of_pass * steps.steps_of_round:
+            # shares of a pass add up to it but for rounding
+            if self._client.pull({READ: None})[READ][0] < number - 1e-6:
                 return False
-            point = steps.point(self._client.pull(dict.fromkeys(steps.parameters)))
+            point = steps.point(self._client.pull(steps.whole))
             self._client.assign({start_of(number): Push(point)})
             self._asked = number
             self._say(None)
@@ -198,13 +195,21 @@ class _Watch:
         over = state is not None and state.stop is not None
         self._client.assign({CONTROL: Push(np.array([over, self._seen, self._asked], float))})
 
+    def _bytes(self) -> tuple[int, int]:
+        """What servers have sent to workers and received from them so far."""
+        told = [
+            worker for status in self._client.status() for name, worker in status["workers"].items() if name != NOBODY
+        ]
+        names = "sent_bytes_total", "received_bytes_total"
+        down, up = (int(sum(worker.get(name, 0.0) for worker in told)) for name in names)
+        return down, up
+
     def _entry(self, number: int, state: Any, computed: float) -> Round:
         """Of the pass before this look; ``computed`` is what a worker has computed on average since it began."""
         now = time.perf_counter()
         seconds, self._began = now - self._began, now
         compute, self._computed = min(max(computed - self._computed, 0.0), seconds), computed
-        rounds = self._steps.rounds_of_pass if number else 1
-        size = 8 * self._steps.problem.size * self._steps.workers * rounds
+        sent, received, self._sent, self._received = self._sent, self._received, *self._bytes()
         return Round(
             round=number,
             iteration=state.iteration,
@@ -213,8 +218,8 @@ class _Watch:
             compute_seconds=compute,
             aggregate_seconds=seconds - compute,
             driver_seconds=0.0,
-            bytes_down=size,
-            bytes_up=size,
+            bytes_down=self._sent - sent,
+            bytes_up=self._received - received,
             bytes_driver=8 * self._steps.problem.size,
         )
 

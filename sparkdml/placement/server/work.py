@@ -1,11 +1,11 @@
-"""What a worker does beside a parameter server: pull, compute, push, each at its own clock."""
+"""The frame of what workers do beside a parameter server: their turns, each at its own clock, and what they tell."""
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,33 +14,29 @@ from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
-from sparkdml.optim.gradient import total_loss
-from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SEEN, WANTED, Steps, start_of
+from sparkdml.placement.server.lines import Calls, Direct, Line, Pipe
+from sparkdml.placement.server.sidework import Draft, SideWork
+from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, WANTED
+from sparkdml.placement.server.telling import Teller
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
+from sparkdml.server.coding import Coder
 from sparkdml.server.specs import Range
 from sparkdml.server.wire import Security
 from sparkdml.server.wire.errors import ServerError
 
-#: A worker waits so long for others to get on; whether they still run, Spark knows better.
-WAIT_SECONDS = 4 * 3600.0
 CALL_SECONDS = 60.0
-LOOK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker is told. ``steps`` has :class:`~.tables.Steps`; worker n works on the n-th of the handles.
-
-    scale : what a push is multiplied by: it stands for all workers where each takes a step of its own.
-    """
+    """What every worker is told: ``steps`` has a :class:`~.sidework.SideWork`; worker n works on the n-th handle."""
 
     steps: Shipped
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     security: Security
-    scale: float
 
 
 def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, Any]]]:
@@ -62,12 +58,12 @@ def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, 
 
 
 def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
-    steps: Steps = orders.steps.value
+    steps: SideWork = orders.steps.value
     numbers = [orders.partitions.index(handle.partition) for handle in handles]
-    with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
+    with Client(orders.addresses, orders.security, CALL_SECONDS) as client, ExitStack() as pipes:
         steps.create(client)
         try:
-            _work(orders, steps, client, dict(zip(numbers, handles, strict=True)), attempt)
+            _work(orders, client, dict(zip(numbers, handles, strict=True)), attempt, pipes)
         except ServerError:
             raise
         except Exception:
@@ -77,8 +73,8 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
     return "done", None
 
 
-def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Handle], attempt: int) -> None:
-    """Turns of all these workers, one after another, until the fit is over."""
+def _work(orders: Orders, client: Client, handles: Mapping[int, Handle], attempt: int, pipes: ExitStack) -> None:
+    """:func:`work_of_all` of the handles that there are blocks of, if there are of all."""
     blocks, missing = {}, []
     for number, handle in handles.items():
         try:
@@ -88,12 +84,18 @@ def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Ha
     for number in missing:
         # the others wait for this worker; the driver ends their job and has the blocks made again
         client.assign({MISSING: Push(np.ones(1), rows=Range(number, number + 1))})
-    if missing:
-        return
-    working = {
-        number: _Worker(orders, steps, client, number, attempt, there, client.arrive(number, attempt))
-        for number, there in blocks.items()
-    }
+    if not missing:
+        work_of_all(orders, client, blocks, attempt, pipes)
+
+
+def work_of_all(
+    orders: Orders, client: Client, blocks: Mapping[int, Sequence[Block]], attempt: int, pipes: ExitStack
+) -> None:
+    """Turns of the workers of these numbers, until the fit is over.
+
+    ``pipes`` gets what is to be closed when nobody waits for these workers any more.
+    """
+    working = {number: _Worker(orders, client, number, attempt, there, pipes) for number, there in blocks.items()}
     while working:
         for number, worker in list(working.items()):
             if not worker.turn():
@@ -110,79 +112,70 @@ def _let_all_go(client: Client, numbers: Iterable[int]) -> None:
         client.lose(number)
 
 
-@dataclass
 class _Worker:
-    """One partition's: ``clock`` is the next, ``told`` the last pass whose loss the driver was told.
+    """One partition's: ``clock`` is the next; ``memory`` its method's."""
 
-    ``behind``: another attempt of its task is ahead.
-    """
-
-    orders: Orders
-    steps: Steps
-    client: Client
-    number: int
-    attempt: int
-    blocks: Sequence[Block]
-    clock: int
-    told: int = -1
-    behind: bool = False
-    seconds: float = 0.0
+    def __init__(
+        self,
+        orders: Orders,
+        client: Client,
+        number: int,
+        attempt: int,
+        blocks: Sequence[Block],
+        pipes: ExitStack,
+    ) -> None:
+        self._steps: SideWork = orders.steps.value
+        self._client, self._number, self._attempt, self._blocks = client, number, attempt, blocks
+        self._teller = Teller(self._steps, client, number, blocks)
+        self._memory: Any = None
+        self._behind = False  # whether another attempt of its task is ahead
+        self._clock = client.arrive(number, attempt)
+        coder = Coder(self._steps.codec, self._steps.seed, number)
+        calls = Calls(client, self._steps, number, attempt, coder)
+        self._line: Line
+        if self._steps.pipelined:
+            own = Client(orders.addresses, orders.security, CALL_SECONDS)
+            self._steps.create(own)
+            pipe = Pipe(replace(calls, client=own), self._draft, self._clock)
+            pipes.callback(pipe.close)
+            self._line = pipe
+        else:
+            self._line = Direct(calls, self._draft)
 
     def turn(self) -> bool:
         """One clock; False if the fit is over."""
-        steps = self.steps
-        clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
-        wanted = dict.fromkeys([*steps.parameters, CONTROL])
-        pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
-        if pulled[CONTROL][OVER]:
+        steps = self._steps
+        clock = min(self._clock, steps.last_clock) if steps.in_step else self._clock
+        draft, pulled = self._line.read(clock)
+        control = pulled.pop(CONTROL)
+        if control[OVER]:
             return False
-        point = steps.point(pulled)
-        if steps.in_step:
-            self._start(clock, point)
-            if clock == steps.last_clock:
-                return False
-        else:
-            self._answer(int(pulled[CONTROL][WANTED]))
-        began = time.perf_counter()
-        turn = Turn(clock, self.number, steps.workers)
-        gradient = steps.algorithm.gradient(steps.problem, self.blocks, point, turn)
-        self.seconds += time.perf_counter() - began
-        pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
-        verdicts = self.client.push(self.number, clock, self.attempt, pushes)
-        self.behind = "duplicate" in verdicts
-        self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
+        if not steps.in_step:
+            self._teller.answer(int(control[WANTED]))
+        elif not self._behind:  # which would have read later values than its clock's
+            self._teller.start(clock)
+        if self._ends(clock):
+            return False
+        with self._teller.computing():
+            done = steps.work(self._blocks, draft.own, pulled, self._turn_of(clock))
+        self._memory = done.memory
+        self._hear(clock, self._line.tell(clock, done))
         return True
 
-    def _start(self, clock: int, point: np.ndarray) -> None:
-        """Where all are in step, each tells its loss at the start of a pass.
+    def _draft(self, clock: int) -> Draft:
+        if self._ends(clock):
+            return Draft(self._steps.whole, None)
+        with self._teller.computing():
+            return self._steps.before(self._blocks, self._memory, self._turn_of(clock))
 
-        A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
-        """
-        number = clock // self.steps.rounds_of_pass
-        if number > self.told and not self.behind:
-            if self.number == 0:
-                self._wait_until_seen(number - 1)
-                self.client.assign({start_of(number): Push(point)})
-            self._tell(number, point)
+    def _hear(self, clock: int, verdicts: Sequence[str]) -> None:
+        self._behind = "duplicate" in verdicts
+        if set(verdicts) - {"apply"}:
+            self._memory = None
+        self._clock = self._client.arrive(self._number, self._attempt) if "late" in verdicts else clock + 1
 
-    def _answer(self, number: int) -> None:
-        """Else the driver says at which point it wants to know all losses."""
-        if number > self.told:
-            self._tell(number, self.client.pull({start_of(number): None})[start_of(number)])
+    def _ends(self, clock: int) -> bool:
+        return self._steps.in_step and clock >= self._steps.last_clock
 
-    def _tell(self, number: int, point: np.ndarray) -> None:
-        began = time.perf_counter()
-        problem = self.steps.problem
-        loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
-        self.seconds += time.perf_counter() - began
-        row = self.steps.lines_of(number).start + self.number
-        self.client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
-        self.told = number
-
-    def _wait_until_seen(self, passes: int) -> None:
-        """The driver still needs where the pass before the last began."""
-        while True:
-            control = self.client.pull({CONTROL: None})[CONTROL]
-            if control[OVER] or control[SEEN] >= passes:
-                return
-            time.sleep(LOOK_SECONDS)
+    def _turn_of(self, clock: int) -> Turn:
+        return Turn(clock, self._number, self._steps.workers)

@@ -1,0 +1,144 @@
+"""The contract of what workers do beside a parameter server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparkdml.algorithms.progress import Limits
+from sparkdml.comm.codecs import codec
+from sparkdml.core import Turn
+from sparkdml.data.block import Block
+from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
+from sparkdml.problem import Problem
+from sparkdml.server.client import Client, Push
+from sparkdml.server.coding import EXACT
+from sparkdml.server.routing import Rows
+from sparkdml.server.specs import Range
+
+#: Coefficients, and what is never penalised: intercepts and the loss's own parameters.
+COEFFICIENTS, REST = "coefficients", "rest"
+
+
+class Draft(NamedTuple):
+    """What a worker wants to read in this turn (nothing: it goes on with what it has), and what it has so far."""
+
+    wanted: Mapping[str, Rows]
+    own: Any
+
+
+class Done(NamedTuple):
+    """What a turn came to: updates by table, the memory for the next turn, and the share of all rows that it read."""
+
+    updates: Mapping[str, Push]
+    memory: Any
+    read: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideWork(ABC):
+    """A method whose parameters live at servers. A value that workers are sent; a turn of theirs is one clock.
+
+    ``in_step``: every worker is in every round, and each pass of ``rounds_of_pass`` clocks begins at the same point.
+
+    The model is in the tables :data:`COEFFICIENTS` and :data:`REST`, which pushes change by :meth:`rule`. A worker's
+    memory is None in its first turn, and whenever it was lost: with its process, or because servers did not take what
+    it pushed. A fit must reach the same optimum then.
+
+    Updates of coefficients go as packets of ``codec``, with error feedback. Coefficients that are pulled go as packets
+    if it is lossless and, where workers are not in step, if it is float16, which loses 2^-11 of a number: what a point
+    lost, unlike an update, is never made up for. ``seed``: of what is random in a codec.
+    """
+
+    problem: Problem
+    limits: Limits
+    workers: int
+    in_step: bool = False
+    codec: str = EXACT
+    seed: int = 0
+
+    @abstractmethod
+    def rule(self, penalised: bool) -> Mapping[str, Any]:
+        """What a push does to coefficients, or to what is not penalised (:func:`sparkdml.server.rules.rule`)."""
+
+    @abstractmethod
+    def before(self, blocks: Sequence[Block], memory: Any, turn: Turn) -> Draft:
+        """What is done before anything is read."""
+
+    @abstractmethod
+    def work(self, blocks: Sequence[Block], own: Any, pulled: Mapping[str, np.ndarray], turn: Turn) -> Done:
+        """The rest of the turn, given what :meth:`before` has and what it wanted to read."""
+
+    @property
+    def rounds_of_pass(self) -> int:
+        return 1
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether a turn begins before the one before it has been pushed; its memory is that of two turns before."""
+        return False
+
+    @property
+    def sums(self) -> Mapping[str, int]:
+        """Further tables of so many rows, to which pushes are added."""
+        return {}
+
+    def begin(self, coef: np.ndarray) -> dict[str, Push]:
+        """What the tables hold at first, for a fit that begins at ``coef``."""
+        return self.parts(coef)
+
+    def point(self, pulled: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The model, of :attr:`whole` pulled."""
+        return self.joined(pulled)
+
+    @property
+    def last_clock(self) -> int:
+        """That of the last objective where all are in step; no turn follows it."""
+        return self.limits.max_iterations * self.rounds_of_pass
+
+    @property
+    def penalised(self) -> int:
+        """How many of the coordinates are coefficients."""
+        return self.problem.features * self.problem.loss.outputs
+
+    @property
+    def parameters(self) -> list[str]:
+        return [COEFFICIENTS, REST] if self.problem.size > self.penalised else [COEFFICIENTS]
+
+    @property
+    def whole(self) -> dict[str, Rows]:
+        """All of the model's tables."""
+        return dict.fromkeys(self.parameters)
+
+    @property
+    def pull_codecs(self) -> dict[str, str]:
+        """By tables, of those that are pulled as packets."""
+        little = self.codec == "float16" and not self.in_step
+        return {COEFFICIENTS: self.codec} if self.codec != EXACT and (codec(self.codec).lossless or little) else {}
+
+    def lines_of(self, pass_number: int) -> Range:
+        """The rows of a pass in :data:`PASSES`."""
+        return Range(pass_number * self.workers, (pass_number + 1) * self.workers)
+
+    def create(self, client: Client) -> None:
+        """Have the tables; whoever uses them says so first."""
+        free = self.problem.size - self.penalised
+        client.create(COEFFICIENTS, self.penalised, rule=self.rule(penalised=True))
+        if free:
+            client.create(REST, free, rule=self.rule(penalised=False))
+        client.create(PASSES, (self.limits.max_iterations + 1) * self.workers, columns=3)
+        sizes = {READ: 1, CONTROL: 3, MISSING: self.workers, **self.sums}
+        for name, rows in {**sizes, start_of(0): self.problem.size, start_of(1): self.problem.size}.items():
+            client.create(name, rows)
+
+    def joined(self, pulled: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([pulled[name] for name in self.parameters])
+
+    def parts(self, vector: np.ndarray, step_size: float | None = None) -> dict[str, Push]:
+        """A vector over all coordinates by tables."""
+        cut = np.split(vector, [self.penalised])
+        return {name: Push(part, step_size=step_size) for name, part in zip(self.parameters, cut, strict=False)}

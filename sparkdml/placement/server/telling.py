@@ -1,0 +1,65 @@
+"""What a worker tells the driver, once a pass: its loss at the point where the pass began."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from sparkdml.data.block import Block
+from sparkdml.optim.gradient import total_loss
+from sparkdml.placement.server.sidework import SideWork
+from sparkdml.placement.server.tables import CONTROL, OVER, PASSES, SEEN, start_of
+from sparkdml.server.client import Client, Push
+from sparkdml.server.specs import Range
+
+LOOK_SECONDS = 0.002
+
+
+class Teller:
+    """One worker's. ``told`` is the last pass of which it has; ``seconds`` it has computed so far."""
+
+    def __init__(self, steps: SideWork, client: Client, number: int, blocks: Sequence[Block]) -> None:
+        self._steps, self._client, self._number, self._blocks = steps, client, number, blocks
+        self._told, self.seconds = -1, 0.0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Within it, time counts."""
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+
+    def start(self, clock: int) -> None:
+        """Where all are in step, each tells its loss at the start of a pass."""
+        number = clock // self._steps.rounds_of_pass
+        if number > self._told:
+            # nothing moves before this worker has pushed
+            point = self._steps.point(self._client.pull(self._steps.whole))
+            if self._number == 0:
+                self._wait_until_seen(number - 1)
+                self._client.assign({start_of(number): Push(point)})
+            self._tell(number, point)
+
+    def answer(self, number: int) -> None:
+        """Else the driver says at which point it wants to know all losses."""
+        if number > self._told:
+            self._tell(number, self._client.pull({start_of(number): None})[start_of(number)])
+
+    def _tell(self, number: int, point: np.ndarray) -> None:
+        problem = self._steps.problem
+        with self.computing():
+            loss = total_loss(problem.loss_at(point), self._blocks, *problem.to_raw(point))
+        row = self._steps.lines_of(number).start + self._number
+        self._client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
+        self._told = number
+
+    def _wait_until_seen(self, passes: int) -> None:
+        """The driver still needs where the pass before the last began."""
+        while True:
+            control = self._client.pull({CONTROL: None})[CONTROL]
+            if control[OVER] or control[SEEN] >= passes:
+                return
+            time.sleep(LOOK_SECONDS)
