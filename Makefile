@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONFIG ?= conf/digits.toml
+COMPARE ?= $(if $(wildcard ../shared/data/mnist_train.parquet),conf/compare.toml,conf/compare-digits.toml)
 SUBMIT_ARGS ?=
 PYTEST_ARGS ?=
 
@@ -13,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help tools venv demo test test-fast lint bench clean distclean
+.PHONY: help tools venv demo test test-fast lint bench compare clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,8 +70,13 @@ lint: venv ## check style and types
 bench: venv ## compare with pyspark.ml and scikit-learn, in one run
 	@SPARK_CONF_DIR=conf $(BIN)/spark-submit --driver-memory 4g $(SUBMIT_ARGS) jobs/benchmark.py
 
+compare: venv ## race placements and solvers against one another; writes compare/report.html
+	@test -f data/digits_train.parquet && test -f data/digits_test.parquet \
+	  || $(BIN)/python jobs/prepare.py
+	@SPARK_CONF_DIR=conf $(BIN)/spark-submit --driver-memory 4g $(SUBMIT_ARGS) jobs/compare.py --config $(COMPARE)
+
 clean: ## remove what runs, tests and tools wrote
-	rm -rf build dist models predictions spark-warehouse metastore_db derby.log *.egg-info \
+	rm -rf build dist compare models predictions spark-warehouse metastore_db derby.log *.egg-info \
 	  .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find sparkdml jobs tests -type d -name __pycache__ -exec rm -rf {} +
 
