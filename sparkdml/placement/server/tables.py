@@ -11,7 +11,7 @@ import numpy as np
 from sparkdml.algorithms import SyncSGD
 from sparkdml.optim.steps import STEPS
 from sparkdml.optim.steps.proximal import proximal
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.server.client import Client, Push
 from sparkdml.server.specs import Range
 
@@ -40,7 +40,7 @@ class Steps:
     """
 
     algorithm: SyncSGD
-    problem: Problem
+    problem: Differentiable
     workers: int
     in_step: bool
     steps_of_round: int
@@ -62,7 +62,7 @@ class Steps:
     @property
     def penalised(self) -> int:
         """How many of the coordinates are coefficients."""
-        return self.problem.features * self.problem.loss.outputs
+        return self.problem.size - self.problem.free
 
     def step_size(self, clock: int) -> float:
         return self.algorithm.step_size * self.algorithm.schedule((clock + 0.5) * self.algorithm.fraction)

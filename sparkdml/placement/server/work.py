@@ -14,7 +14,6 @@ from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
-from sparkdml.optim.gradient import total_loss
 from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SEEN, WANTED, Steps, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
@@ -172,8 +171,7 @@ class _Worker:
 
     def _tell(self, number: int, point: np.ndarray) -> None:
         began = time.perf_counter()
-        problem = self.steps.problem
-        loss = total_loss(problem.loss_at(point), self.blocks, *problem.to_raw(point))
+        loss = self.steps.problem.loss_sum(self.blocks, point)
         self.seconds += time.perf_counter() - began
         row = self.steps.lines_of(number).start + self.number
         self.client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
