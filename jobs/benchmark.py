@@ -2,7 +2,8 @@
 
 With --suite cooperation: the methods by which workers cooperate, against one another; with --suite wide: models of
 millions of features; with --suite small: data for which a Spark job is long; with --suite hogwild: threads that share
-coefficients; with --suite server: workers of unlike speed beside a parameter server (--master 'local[8]')."""
+coefficients; with --suite server: workers of unlike speed beside a parameter server (--master 'local[8]'); with --suite
+networks: the multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ import numpy as np
 import cooperation_races
 import hogwild_races
 import linear_races
+import network_races
 import server_races
 import tuning_race
 import wide_races
@@ -44,8 +46,8 @@ ALL = (*LOGISTIC, *linear_races.RACES, *TUNING)
 class Config:
     """What to race on, and how often."""
 
-    suite: Literal["libraries", "cooperation", "wide", "small", "hogwild", "server"] = setting(
-        "against other libraries, method against method, millions of features, few rows, or shared memory",
+    suite: Literal["libraries", "cooperation", "wide", "small", "hogwild", "server", "networks"] = setting(
+        "against other libraries, method against method, millions of features, few rows, shared memory, or networks",
         default="libraries",
     )
     workloads: tuple[str, ...] = setting("of " + ", ".join(ALL), default=ALL)
@@ -55,6 +57,7 @@ class Config:
     server: tuple[str, ...] = setting("of " + ", ".join(server_races.RACES), default=server_races.RACES)
     hogwild: tuple[str, ...] = setting("of " + ", ".join(hogwild_races.RACES), default=tuple(hogwild_races.RACES))
     small: tuple[str, ...] = setting("of " + ", ".join(SMALL), default=SMALL)
+    network_iterations: int = setting("of pyspark.ml, whose loss is to be reached", default=10)
     passes: int = setting("passes over the rows that each of them may make at most", default=30)
     placement: str = setting("where methods that cooperate are raced", default="allreduce")
     repeats: int = setting("timed fits of each contender, in turn, after a warm-up", default=5)
@@ -79,6 +82,7 @@ def run(spark: SparkSession, config: Config) -> None:
             "small": (config.small, run_small),
             "hogwild": (config.hogwild, run_hogwild),
             "server": (config.server, run_server),
+            "networks": (("mnist",), run_networks),
         }
         names, race_one = suites[config.suite]
         for name in names:
@@ -137,6 +141,12 @@ def run_wide(spark: SparkSession, name: str, folder: Path, config: Config) -> tu
 def run_server(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
     """As :func:`run_one`, for workers of unlike speed beside a parameter server."""
     return server_races.race(spark, name)
+
+
+def run_networks(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str] | None:
+    """As :func:`run_one`, for the multilayer perceptron."""
+    source = Path(config.data) / "mnist_train.parquet"
+    return network_races.race(spark, folder, source, config.network_iterations, config.repeats)
 
 
 def run_hogwild(spark: SparkSession, name: str, folder: Path, config: Config) -> tuple[dict[str, Any], str]:
@@ -259,7 +269,7 @@ def read_ratio(dataset: Any, workload: Workload) -> tuple[float, float] | None:
     from sparkdml.data.block import DenseBlock
     from sparkdml.data.open_blocks import MissingBlocksError, open_handle
     from sparkdml.losses import Logistic
-    from sparkdml.optim.gradient import loss_and_gradient
+    from sparkdml.problem.gradient import loss_and_gradient
 
     try:
         blocks = open_handle(dataset.handles[0])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkdml.data import Dataset
 
-ESTIMATORS = {"LogisticRegression": "sparkdml.classification"}
+ESTIMATORS = dict.fromkeys(("LogisticRegression", "MultilayerPerceptronClassifier"), "sparkdml.classification")
 
 #: The estimator's parameters that have keys of their own here.
 _OWN_KEYS = {
@@ -48,7 +48,9 @@ class Config:
     label: str = setting(tables.LABEL, default="label")
     positive_label: float | str | None = setting(tables.POSITIVE_LABEL, default=None)
     weight: str | None = setting(tables.WEIGHT, default=None)
-    estimator: Literal["LogisticRegression"] = setting("what to fit", default="LogisticRegression")
+    estimator: Literal["LogisticRegression", "MultilayerPerceptronClassifier"] = setting(
+        "what to fit", default="LogisticRegression"
+    )
     params: dict[str, Any] = setting("the estimator's parameters, by pyspark's names", default_factory=dict)
     output: Output = setting(
         "the saved model; default path: models/ and the name of train.path",

@@ -20,7 +20,7 @@ from sparkdml.losses import Hinge, Logistic, Loss, Softmax, Squared
 from sparkdml.optim.factorization import Factorized, loss_and_gradient
 from sparkdml.optim.hashed_random import hashed_gaussians
 from sparkdml.optim.hogwild import AVOIDED
-from sparkdml.optim.java_random import java_gaussians
+from sparkdml.optim.java_random import java_gaussians, xor_shift_uniforms
 from sparkdml.penalties import ElasticNet
 from sparkdml.placement.partitioned.files import added
 from sparkdml.problem import Problem, Scaling
@@ -44,6 +44,7 @@ def compile_all() -> None:
     for block, loss in product(two_rows(), (Logistic(), Squared(), Hinge())):
         _run(_plan("cocoa", "sgd").algorithm(), block, loss)
     start = java_gaussians(0, 3)
+    xor_shift_uniforms(0, 3)
     for block, loss in product(two_rows(), (Logistic(), Squared())):
         loss_and_gradient(Factorized(loss, 1), start, [(block, 0, block.rows)])
     _compile_wide()

@@ -13,8 +13,8 @@ from pyspark import daemon
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.data.moments import SparseMoments, dense_statistics
 from sparkdml.losses import Logistic, Softmax
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.gram import gram_matrix
+from sparkdml.problem.gradient import loss_and_gradient
 from sparkdml.resources.worker import hide_from_collector
 
 

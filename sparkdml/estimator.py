@@ -26,7 +26,7 @@ from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
 from sparkdml.placement import AllReduce, Choice, Pace, Partitioned, Server, Sidecar, choice, choose
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
 from sparkdml.saving import Saved
@@ -289,11 +289,11 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         return f"{type(self).__name__} has no partitioned model"
 
     def _run(
-        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
+        self, algorithm: Algorithm, problem: Differentiable, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
         """Drive ``algorithm`` by the chosen placement: its final state, and the report."""
         run = Run(
-            self._choose(given.dataset, problem.loss.outputs),
+            self._choose(given.dataset, problem.outputs),
             patience=self._value("patience") or 1,
             callback=self._on_round,
             progress=self.getProgress(),

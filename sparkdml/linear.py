@@ -13,22 +13,18 @@ import numpy as np
 from sparkdml import cooperation
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.element_wise import ElementWise
-from sparkdml.algorithms.progress import Limits
 from sparkdml.algorithms.sharded import Sharded
 from sparkdml.algorithms.starts import Start, Whole
 from sparkdml.algorithms.vector_free import VectorFree
-from sparkdml.cooperation import Plan
+from sparkdml.cooperating import CooperatingEstimator
 from sparkdml.data.by_features import FeatureDataset
 from sparkdml.data.dataset import Dataset
 from sparkdml.data.statistics import Statistics
-from sparkdml.estimator import BlockEstimator
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
-from sparkdml.optim.hogwild import AVOIDED
-from sparkdml.placement import Choice, Local, Server, TrainedShards
-from sparkdml.placement.server.beside import check as check_beside
-from sparkdml.problem import Objective, Problem
+from sparkdml.placement import Choice, Local, TrainedShards
+from sparkdml.problem import Differentiable, Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots
 from sparkdml.wide import DistributedModel
@@ -48,23 +44,7 @@ LINEAR_RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-#: The same for estimators in which workers can cooperate.
-COOPERATION_RANGES: dict[str, tuple[float, float]] = {
-    "patience": (1, math.inf),
-    "stepSize": (1e-300, math.inf),
-    "batchSize": (1, math.inf),
-    "miniBatchFraction": (1e-12, 1),
-    "blockMomentum": (-1, 1 - 1e-12),
-    "elasticity": (1e-12, 1),
-    "staleness": (-1, math.inf),
-    "numServers": (1, 64),
-    "backupWorkers": (0, math.inf),
-    "replicas": (0, 1),
-    "seed": (0, math.inf),
-}
-
-
-class LinearEstimator(BlockEstimator):
+class LinearEstimator(CooperatingEstimator):
     """An estimator of coefficients by a loss of margins and a penalty."""
 
     #: Names of ``solver`` besides those of :mod:`sparkdml.cooperation`.
@@ -83,40 +63,13 @@ class LinearEstimator(BlockEstimator):
         if methods:
             self._check_used(solver)
         if solver in methods:
-            method, sidecar = self._plan().algorithm(), self._sidecar()
-            if self.getPlacement() == Server.name and sidecar is not None:
-                check_beside(method, sidecar)
+            self._check_method()
             self._check_penalty(solver)
         elif methods and self.getOrDefault("codec") != cooperation.EXACT:
             raise ValueError(
                 f"codec='{self.getOrDefault('codec')}' needs a solver of steps, such as sgd or model-averaging, and "
                 f"solver is '{solver}'; set that, or codec='{cooperation.EXACT}'"
             )
-
-    def _check_used(self, solver: str) -> None:
-        """Refuse parameters that were set and would have no effect."""
-        used = cooperation.USES.get(solver, frozenset())
-        for name in sorted(cooperation.SOME_USE - used):
-            if self.isSet(name):
-                users = [method for method, names in cooperation.USES.items() if name in names]
-                raise ValueError(
-                    f"{name} is set, but solver='{solver}' does not use it; unset it, or use solver {', '.join(users)}"
-                )
-        optimizer = self.getOrDefault("optimizer")
-        if self.isSet("schedule") and optimizer in cooperation.VARIANCE_REDUCED:
-            raise ValueError(f"schedule is set, but optimizer='{optimizer}' keeps its step size; unset it")
-        if solver == "hogwild" and self.isSet("batchSize") and self.getOrDefault("conflicts") != AVOIDED:
-            raise ValueError(
-                "batchSize is set, but solver='hogwild' steps on single rows unless it looks for conflicts among the "
-                f"rows of a batch; unset it, or set conflicts='{AVOIDED}'"
-            )
-        if self.getOrDefault("topology") == "gossip":
-            if solver != "model-averaging":
-                raise ValueError(
-                    f"topology='gossip' averages whole models; use solver='model-averaging' instead of '{solver}'"
-                )
-            if self._column("validationIndicatorCol"):
-                raise ValueError("topology='gossip' has no model of all workers to validate before the fit ends")
 
     def _check_penalty(self, solver: str) -> None:
         strength = self.getOrDefault("regParam")
@@ -201,12 +154,8 @@ class LinearEstimator(BlockEstimator):
             return Choice(Local(), "threads of one process share the coefficients")
         return super()._choose(dataset, outputs)
 
-    @property
-    def _cooperates(self) -> bool:
-        return self.getOrDefault("solver") in cooperation.SOLVERS
-
     def _run(
-        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
+        self, algorithm: Algorithm, problem: Differentiable, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
         if self.getOrDefault("solver") not in cooperation.BY_FEATURES:
             return super()._run(algorithm, problem, start, given, solver)
@@ -219,27 +168,6 @@ class LinearEstimator(BlockEstimator):
             seconds = given.ingest_seconds + columns.ingest_seconds
             by_features = replace(given, dataset=columns, ingest_seconds=seconds, closing=[])
             return super()._run(algorithm, problem, start, by_features, solver)
-
-    def _plan(self) -> Plan:
-        """The parameters of a solver in which workers cooperate."""
-        value = self.getOrDefault
-        return Plan(
-            solver=value("solver"),
-            limits=Limits(value("maxIter"), value("tol")),
-            optimizer=value("optimizer"),
-            step_size=value("stepSize") if self.isSet("stepSize") else None,
-            default_step_size=value("stepSize"),
-            schedule=value("schedule"),
-            batch_size=value("batchSize") if self.isSet("batchSize") else None,
-            fraction=value("miniBatchFraction"),
-            local_steps=value("localSteps"),
-            block_momentum=value("blockMomentum"),
-            elasticity=value("elasticity"),
-            codec=value("codec"),
-            topology=value("topology"),
-            conflicts=value("conflicts"),
-            seed=value("seed"),
-        )
 
     def _coordinates(self, sparse: bool) -> dict[str, Any]:
         """How :meth:`_objective` shall scale for the solver: steps on single rows want these as sparse as they are."""

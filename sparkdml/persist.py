@@ -99,6 +99,18 @@ def generalized_linear_regression_summary(
     return JavaWrapper._new_java_obj(name, frame._jdf, java_model, _doubles(inverse_diagonal), iterations, solver)
 
 
+def multilayer_perceptron_model(uid: str, weights: np.ndarray) -> Any:
+    """Spark's ``MultilayerPerceptronClassificationModel``; its parameter ``layers`` has to be set."""
+    name = _CLASSIFICATION + "MultilayerPerceptronClassificationModel"
+    return JavaWrapper._new_java_obj(name, uid, _to_java(DenseVector(weights)))
+
+
+def multilayer_perceptron_summary(predictions: DataFrame, columns: Sequence[str], objectives: Sequence[float]) -> Any:
+    """Spark's training summary; ``columns`` are those of prediction, label and weight."""
+    name = _CLASSIFICATION + "MultilayerPerceptronClassificationTrainingSummaryImpl"
+    return JavaWrapper._new_java_obj(name, predictions._jdf, *columns, _doubles(objectives))
+
+
 def fm_classification_model(uid: str, intercept: float, linear: Vector, factors: np.ndarray) -> Any:
     """Spark's ``FMClassificationModel``; ``linear`` has d entries, ``factors`` shape (d, k)."""
     return _factorization_machine(_CLASSIFICATION + "FMClassificationModel", uid, intercept, linear, factors)

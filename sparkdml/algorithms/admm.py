@@ -13,9 +13,9 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.progress import Limits, Progress, observed
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient, total_loss
 from sparkdml.penalties.l2 import L2
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import loss_and_gradient, total_loss
 
 #: Residuals that differ by more than this factor change rho by STRIDE (Boyd et al., section 3.4.1).
 IMBALANCE, STRIDE = 5.0, 2.0

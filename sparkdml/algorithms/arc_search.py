@@ -22,8 +22,8 @@ from sparkdml.algorithms.quasi_newton import (
 )
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import loss_and_gradient
 
 #: A coordinate this close to where the arc bends is treated as if it were there.
 NEAR = 1e-3

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
+
+P = TypeVar("P", bound=Differentiable)
 
 
 class State(Protocol):
@@ -44,7 +46,7 @@ class State(Protocol):
         """Accepted steps so far (a line search may need several rounds for one step)."""
 
 
-class Algorithm(ABC):
+class Algorithm(ABC, Generic[P]):
     """Three pure functions. An algorithm never learns where coefficients live.
 
     ``problem`` is constant through a fit and is passed in, not kept in the state, so that a checkpoint holds only
@@ -58,13 +60,18 @@ class Algorithm(ABC):
     #: Whether one worker makes use of several threads: where it can have them, it has the rows of several workers.
     threaded: ClassVar[bool] = False
 
+    @property
+    def solves(self) -> type[Differentiable]:
+        """The problems that it solves: :class:`~sparkdml.problem.Problem` where margins must be linear."""
+        return Problem
+
     @abstractmethod
-    def init(self, problem: Problem, coef: np.ndarray) -> Any:
+    def init(self, problem: P, coef: np.ndarray) -> Any:
         """The first :class:`State`, starting from ``coef``."""
 
     @abstractmethod
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Any, turn: Turn
+        self, problem: P, blocks: Sequence[Block], coef: np.ndarray, memory: Any, turn: Turn
     ) -> tuple[Update, Any]:
         """On a worker: what its rows (``blocks``, none of them if it has no rows) say about ``coef``.
 
@@ -75,5 +82,15 @@ class Algorithm(ABC):
         """
 
     @abstractmethod
-    def advance(self, problem: Problem, state: Any, total: Update) -> Any:
+    def advance(self, problem: P, state: Any, total: Update) -> Any:
         """On the parameter side: the next state, given the sum of all updates."""
+
+
+def require_solvable(algorithm: Algorithm[Any], problem: Differentiable) -> None:
+    """Raise ValueError unless ``algorithm`` solves problems of this kind."""
+    if not isinstance(problem, algorithm.solves):
+        raise ValueError(
+            f"{type(algorithm).__name__} needs margins that are linear in the coefficients, which a "
+            f"{type(problem).__name__} does not have; use LBFGS, SyncSGD, or ModelAveraging, OneShotAveraging, BMUF or "
+            "EASGD with Descent"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 from sparkdml.algorithms.local_training import LocalState
 from sparkdml.algorithms.model_averaging import ModelAveraging, average
 from sparkdml.core import Update
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class BMUF(ModelAveraging):
         if self.rate <= 0.0:
             raise ValueError(f"rate={self.rate:g}: the block learning rate must be above 0 (1 is plain averaging)")
 
-    def init(self, problem: Problem, coef: np.ndarray) -> BMUFState:
+    def init(self, problem: Differentiable, coef: np.ndarray) -> BMUFState:
         start = super().init(problem, coef)
         return BMUFState(start.coef, start.best, velocity=np.zeros_like(coef), ahead=np.zeros_like(coef))
 

@@ -13,7 +13,7 @@ from sparkdml.comm.codecs import Codec, ErrorFeedback, Memory, codec
 from sparkdml.comm.packets import Packets
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Compressed(Algorithm):
+class Compressed(Algorithm[Differentiable]):
     """``algorithm``, whose :attr:`~.Algorithm.compressible` arrays are sent by the codec that ``spelling`` names.
 
     Coefficients go as a matrix (d, K), so that codecs of low rank see one; intercepts are sent as they are. What a
@@ -52,11 +52,15 @@ class Compressed(Algorithm):
     def _codec(self) -> Codec:
         return codec(self.spelling)
 
-    def init(self, problem: Problem, coef: np.ndarray) -> Any:
+    @property
+    def solves(self) -> type[Differentiable]:
+        return self.algorithm.solves
+
+    def init(self, problem: Differentiable, coef: np.ndarray) -> Any:
         return self.algorithm.init(problem, coef)
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Sent | None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: Sent | None, turn: Turn
     ) -> tuple[Update, Sent]:
         memory = memory or Sent()
         update, own = self.algorithm.work(problem, blocks, coef, memory.own, turn)
@@ -74,7 +78,7 @@ class Compressed(Algorithm):
             update[_rest(name)] = rest
         return update, Sent(own, lost)
 
-    def advance(self, problem: Problem, state: Any, total: Update) -> Any:
+    def advance(self, problem: Differentiable, state: Any, total: Update) -> Any:
         decoded = dict(total)
         for name, value in total.items():
             if isinstance(value, Packets):
@@ -84,8 +88,8 @@ class Compressed(Algorithm):
     def _encoded(self, update: Update) -> list[str]:
         return sorted(name for name in update if name in self.algorithm.compressible)
 
-    def _parts(self, problem: Problem, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients (d, K), and what is sent as it is."""
+    def _parts(self, problem: Differentiable, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The matrix that is encoded, of coefficients (d, K), and what is sent as it is."""
         coefficients, _ = problem.split(array)
         return coefficients, array[coefficients.size :]
 

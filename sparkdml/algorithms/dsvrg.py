@@ -12,11 +12,11 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.progress import Limits, Progress, observed
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.local_solver import LocalObjective, Pull
 from sparkdml.optim.variance_reduction import SVRG
 from sparkdml.optim.variance_reduction.stepping import require_plain
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import loss_and_gradient
 
 #: A pull begins at this share of the workers' smoothness, is multiplied by GROWTH when the objective rose, and divided
 #: by DECAY when it fell.

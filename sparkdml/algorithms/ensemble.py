@@ -14,9 +14,9 @@ from sparkdml.algorithms.progress import Progress
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.losses import Logistic, Loss, Softmax
-from sparkdml.optim.gradient import padded
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import padded
 
 
 @dataclass(frozen=True)

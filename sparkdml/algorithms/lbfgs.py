@@ -22,9 +22,8 @@ from sparkdml.algorithms.quasi_newton import (
 )
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.gram import gram_matrix
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class LBFGSState(QuasiNewtonState):
 
 
 @dataclass(frozen=True)
-class LBFGS(Algorithm):
+class LBFGS(Algorithm[Differentiable]):
     """Limited-memory BFGS with a strong Wolfe line search.
 
     Each round evaluates one point: the workers' update is the loss and gradient sums there, ``advance`` answers
@@ -55,21 +54,26 @@ class LBFGS(Algorithm):
     gram: bool = False
     corrections: int = 10
 
-    def init(self, problem: Problem, coef: np.ndarray) -> LBFGSState:
+    @property
+    def solves(self) -> type[Differentiable]:
+        return Problem if self.gram else Differentiable
+
+    def init(self, problem: Differentiable, coef: np.ndarray) -> LBFGSState:
         return LBFGSState(coef=coef, best=coef, preconditioner=diagonal_preconditioner(problem))
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
-        coefficients, intercepts = problem.to_raw(coef)
-        update = loss_and_gradient(problem.loss_at(coef), blocks, coefficients, intercepts)
+        update = problem.sums(blocks, coef)
         if self.gram and turn.clock == 0:
+            assert isinstance(problem, Problem)
             update["gram"] = gram_matrix(blocks, problem.centre)
         return update, None
 
-    def advance(self, problem: Problem, state: LBFGSState, total: Update) -> LBFGSState:
+    def advance(self, problem: Differentiable, state: LBFGSState, total: Update) -> LBFGSState:
         value, gradient = problem.evaluate(state.coef, total)
         if "gram" in total:
+            assert isinstance(problem, Problem)
             state = replace(state, preconditioner=gram_preconditioner(problem, np.asarray(total["gram"])))
         if state.search is None or state.direction is None:
             return self._begin(state, value, gradient)

@@ -15,9 +15,8 @@ from sparkdml.algorithms.intervals import Interval, Measured, seconds
 from sparkdml.algorithms.progress import Limits, Progress, observed
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import total_loss
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class LocalTraining(Algorithm):
+class LocalTraining(Algorithm[Differentiable]):
     """Workers solve alone for an interval, then exchange. What they start from and how they agree is the subclass's.
 
     Every update holds W_k, the sum of a worker's row weights, as ``weight``. The loss is evaluated, and an iteration
@@ -66,11 +65,15 @@ class LocalTraining(Algorithm):
     interval: Interval
     limits: Limits
 
-    def init(self, problem: Problem, coef: np.ndarray) -> LocalState:
+    @property
+    def solves(self) -> type[Differentiable]:
+        return self.solver.solves
+
+    def init(self, problem: Differentiable, coef: np.ndarray) -> LocalState:
         return LocalState(coef=_message(coef, self.interval.first(), True), best=coef)
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Replica | None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: Replica | None, turn: Turn
     ) -> tuple[Update, Replica | None]:
         began = time.monotonic()
         shared, steps, asked = coef[:-2], int(coef[-2]), bool(coef[-1])
@@ -83,14 +86,12 @@ class LocalTraining(Algorithm):
             point, kept = self.solver.solve(objective, point, kept, steps, turn)
             passes = self.solver.passes(objective, steps)
         told = seconds(began, time.monotonic(), None if memory is None else memory.ended)
-        loss = 0.0
-        if asked:
-            loss = total_loss(problem.loss_at(shared), blocks, *problem.to_raw(shared), turn.threads)
+        loss = problem.loss_sum(blocks, shared, turn.threads) if asked else 0.0
         sent, own = self._exchange(shared, point, weight, turn)
         update = {"loss": loss, "weight": weight, "workers": float(weight > 0.0), "passes": weight * passes}
         return {**update, **sent, **told}, Replica(kept, own, time.monotonic()) if weight > 0.0 else None
 
-    def advance(self, problem: Problem, state: LocalState, total: Update) -> LocalState:
+    def advance(self, problem: Differentiable, state: LocalState, total: Update) -> LocalState:
         asked, unseen = bool(state.coef[-1]), state.unseen
         moved, point = self._agree(state, total)
         if asked:

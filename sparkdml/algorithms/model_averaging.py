@@ -16,7 +16,7 @@ from sparkdml.algorithms.progress import Limits
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def average(shared: np.ndarray, total: Update) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class OneShotAveraging(Algorithm):
+class OneShotAveraging(Algorithm[Differentiable]):
     """Every worker makes ``passes`` over its own rows, and models are averaged once; a second round evaluates that.
 
     Zinkevich, Weimer, Smola & Li, *Parallelized Stochastic Gradient Descent* (2010). Convex, rows spread at random: as
@@ -72,18 +72,22 @@ class OneShotAveraging(Algorithm):
             raise ValueError(f"passes={self.passes}: every worker makes at least 1 pass over its rows")
 
     @property
+    def solves(self) -> type[Differentiable]:
+        return self.solver.solves
+
+    @property
     def _rounds(self) -> ModelAveraging:
         return ModelAveraging(ManyPasses(self.solver, self.passes), _Once(), Limits(1, 0.0))
 
-    def init(self, problem: Problem, coef: np.ndarray) -> LocalState:
+    def init(self, problem: Differentiable, coef: np.ndarray) -> LocalState:
         return self._rounds.init(problem, coef)
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: Replica | None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: Replica | None, turn: Turn
     ) -> tuple[Update, Replica | None]:
         return self._rounds.work(problem, blocks, coef, memory, turn)
 
-    def advance(self, problem: Problem, state: LocalState, total: Update) -> LocalState:
+    def advance(self, problem: Differentiable, state: LocalState, total: Update) -> LocalState:
         after = self._rounds.advance(problem, state, total)
         if after.stop is None or after.stop.reason == "diverged":
             return after
@@ -96,6 +100,10 @@ class ManyPasses(LocalSolver):
 
     solver: LocalSolver
     count: int
+
+    @property
+    def solves(self) -> type[Differentiable]:
+        return self.solver.solves
 
     def passes(self, objective: LocalObjective, steps: int) -> float:
         return self.solver.passes(objective, self._steps(objective, steps))

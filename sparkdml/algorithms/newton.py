@@ -12,7 +12,7 @@ from sparkdml.algorithms.preconditioner import hessian_preconditioner
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
 from sparkdml.optim.hessian import loss_gradient_and_hessian
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,19 @@ class Newton(LBFGS):
     Nocedal & Wright, *Numerical Optimization* (2006), section 3.3.
     """
 
+    @property
+    def solves(self) -> type[Differentiable]:
+        return Problem
+
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
+        assert isinstance(problem, Problem)
         coefficients, intercepts = problem.to_raw(coef)
         return loss_gradient_and_hessian(problem.loss, blocks, coefficients, intercepts, problem.centre), None
 
-    def advance(self, problem: Problem, state: LBFGSState, total: Update) -> LBFGSState:
+    def advance(self, problem: Differentiable, state: LBFGSState, total: Update) -> LBFGSState:
+        assert isinstance(problem, Problem)
         return super().advance(problem, replace(state, preconditioner=hessian_preconditioner(problem, total)), total)
 
     def _inverse_hessian_times(self, vector: np.ndarray, state: LBFGSState) -> np.ndarray:

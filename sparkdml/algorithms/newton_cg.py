@@ -14,9 +14,9 @@ from sparkdml.algorithms.preconditioner import Preconditioner, diagonal_precondi
 from sparkdml.algorithms.quasi_newton import VALUE_WINDOW, QuasiNewtonState, diverged, judge, stalled
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.hessian_vector import hessian_vector
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import loss_and_gradient
 
 
 @dataclass(frozen=True)

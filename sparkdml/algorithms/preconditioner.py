@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from sparkdml.core import Update
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
 
 #: Products a second on one core: dense by matrix routines, sparse by scattered additions.
 DENSE_RATE, SPARSE_RATE = 2e10, 1e9
@@ -94,7 +94,7 @@ def hessian_preconditioner(problem: Problem, total: Update) -> Preconditioner:
     return Full(np.tril(factor))
 
 
-def diagonal_preconditioner(problem: Problem) -> Diagonal:
+def diagonal_preconditioner(problem: Differentiable) -> Diagonal:
     """From bounds of the loss's and the penalty's second derivatives."""
     return Diagonal(problem.curvature())
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.core import Stop
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 #: A fit has converged when so many objectives in a row brought less than the tolerance together.
 PATIENCE = 5
@@ -48,7 +48,7 @@ def check_sampled_steps(fraction: float, step_size: float) -> None:
         raise ValueError(f"step_size={step_size}, but it must be more than 0")
 
 
-def observed(state: Any, problem: Problem, point: np.ndarray, loss_sum: float, limits: Limits) -> Any:
+def observed(state: Any, problem: Differentiable, point: np.ndarray, loss_sum: float, limits: Limits) -> Any:
     """``state`` (a :class:`Progress`) after all workers told their loss at ``point``, with a stop if it is time."""
     value = problem.objective(point, loss_sum)
     better = value < state.objective

@@ -12,14 +12,12 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.progress import Limits, Progress, check_sampled_steps, observed
 from sparkdml.core import Turn, Update
-from sparkdml.data.block import Block
-from sparkdml.optim.batch_gradient import BatchGradient
-from sparkdml.optim.batches import Order, Part, Rows, Shuffled, generator
-from sparkdml.optim.gradient import total_loss
+from sparkdml.data.block import Block, Part
+from sparkdml.optim.batches import Order, Rows, Shuffled, generator
 from sparkdml.optim.schedules import Schedule
 from sparkdml.optim.steps.base import Slots, Step
 from sparkdml.optim.steps.proximal import proximal
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class SyncSGDState(Progress):
 
 
 @dataclass(frozen=True)
-class SyncSGD(Algorithm):
+class SyncSGD(Algorithm[Differentiable]):
     """Each round is one step of ``step`` along a gradient over a sample of every worker's rows.
 
     A worker of N_k rows draws m_k, which is ``fraction`` of them rounded and at least 1, anew in each round, and sends
@@ -60,19 +58,22 @@ class SyncSGD(Algorithm):
     def __post_init__(self) -> None:
         check_sampled_steps(self.fraction, self.step_size)
 
-    def init(self, problem: Problem, coef: np.ndarray) -> SyncSGDState:
+    @property
+    def solves(self) -> type[Differentiable]:
+        return Differentiable
+
+    def init(self, problem: Differentiable, coef: np.ndarray) -> SyncSGDState:
         return SyncSGDState(coef=coef, best=coef, slots=self.step.slots(problem.size))
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
         update: Update = {"gradient": self.gradient(problem, blocks, coef, turn)}
         if turn.clock % math.ceil(1.0 / self.fraction) == 0:
-            coefficients, intercepts = problem.to_raw(coef)
-            update["loss"] = total_loss(problem.loss_at(coef), blocks, coefficients, intercepts)
+            update["loss"] = problem.loss_sum(blocks, coef)
         return update, None
 
-    def advance(self, problem: Problem, state: SyncSGDState, total: Update) -> SyncSGDState:
+    def advance(self, problem: Differentiable, state: SyncSGDState, total: Update) -> SyncSGDState:
         if "loss" in total:
             state = observed(state, problem, state.coef, float(total["loss"]), self.limits)
             if state.stop is not None:
@@ -84,11 +85,14 @@ class SyncSGD(Algorithm):
             coef, slots = self.step.update(state.coef, gradient, state.slots, size, count, proximal(problem))
         return replace(state, coef=coef, slots=slots, count=count)
 
-    def gradient(self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
+    def gradient(self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, turn: Turn) -> np.ndarray:
         """The sum over all of the worker's rows, or its estimate; shape (size,)."""
-        parts, scale = self.sample(problem, blocks, turn)
-        return BatchGradient.of(problem)(coef, parts) * scale
+        rng = generator(self.seed, turn)
+        parts, scale = self.sample(problem, blocks, rng)
+        return problem.row_gradient(rng)(coef, parts) * scale
 
-    def sample(self, problem: Problem, blocks: Sequence[Block], turn: Turn) -> tuple[Iterable[Part], float]:
+    def sample(
+        self, problem: Differentiable, blocks: Sequence[Block], rng: np.random.Generator
+    ) -> tuple[Iterable[Part], float]:
         """The rows that a worker draws in this turn, and what their sum is multiplied by."""
-        return Rows(blocks).sample(self.fraction, problem.loss.outputs, self.order, generator(self.seed, turn))
+        return Rows(blocks).sample(self.fraction, problem.outputs, self.order, rng)

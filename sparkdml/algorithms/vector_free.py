@@ -17,8 +17,8 @@ from sparkdml.algorithms.quasi_newton import VALUE_WINDOW, diverged, judge, stal
 from sparkdml.algorithms.sharded import Lead, Sharded
 from sparkdml.core import Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import loss_and_gradient
 
 #: Coordinates of all vectors at once that stay in a core's cache.
 STRIPE = 8192

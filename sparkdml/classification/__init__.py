@@ -11,6 +11,11 @@ from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
 from sparkdml.classification.fm_classifier import FMClassificationModel, FMClassifier
 from sparkdml.classification.linear_svc import LinearSVC, LinearSVCModel
 from sparkdml.classification.logistic_regression import LogisticRegression, LogisticRegressionModel
+from sparkdml.classification.multilayer_perceptron import (
+    MultilayerPerceptronClassificationModel,
+    MultilayerPerceptronClassifier,
+)
+from sparkdml.classification.network_model import NetworkClassificationModel
 from sparkdml.wide import (
     DistributedFMClassificationModel,
     DistributedLinearSVCModel,
@@ -28,6 +33,9 @@ __all__ = [
     "LogisticRegression",
     "LogisticRegressionEnsembleModel",
     "LogisticRegressionModel",
+    "MultilayerPerceptronClassificationModel",
+    "MultilayerPerceptronClassifier",
+    "NetworkClassificationModel",
 ]
 
 

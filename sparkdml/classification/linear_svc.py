@@ -12,9 +12,10 @@ from pyspark.ml.util import JavaMLReader
 
 from sparkdml import persist
 from sparkdml.algorithms import OWLQN, Algorithm
+from sparkdml.cooperating import COOPERATION_RANGES
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Hinge
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasCooperation, HasValidation

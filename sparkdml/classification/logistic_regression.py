@@ -17,11 +17,12 @@ from sparkdml.algorithms import LBFGS, OWLQN, Algorithm, Newton, Problem, Projec
 from sparkdml.algorithms.ensemble import EnsembleState
 from sparkdml.algorithms.preconditioner import gram_pays, newton_pays
 from sparkdml.classification.ensemble import LogisticRegressionEnsembleModel
+from sparkdml.cooperating import COOPERATION_RANGES
 from sparkdml.core import Stop
 from sparkdml.data.dataset import Dataset
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Logistic, Loss, Softmax
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasClassWeight, HasCooperation, HasValidation

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy import sparse
 
 from sparkdml.data import kernels
 
 #: Features of one chunk stay within a core's second-level cache.
 CHUNK_BYTES = 1024 * 1024
+#: Where more than this share of rows is stored, products with matrices are faster of dense rows.
+DENSE_SHARE = 0.125
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,13 @@ class Block(ABC):
         """
 
     @abstractmethod
+    def float32(self, start: int, stop: int) -> np.ndarray | sparse.csr_matrix:
+        """Features of rows start to stop as float32 (n, features), a view where it can be.
+
+        Compressed rows where those are faster to multiply with a matrix, else dense.
+        """
+
+    @abstractmethod
     def between(self, start: int, stop: int) -> Block:
         """Rows start to stop as a block of its own, which shares this one's arrays."""
 
@@ -87,6 +97,10 @@ class Block(ABC):
         """Rows whose features, margins and slopes fit the cache together."""
         row_bytes = self.nbytes / max(self.rows, 1) + 16 * outputs
         return int(min(max(CHUNK_BYTES // max(row_bytes, 1), 32), 16384))
+
+
+#: Rows start to stop of a block.
+Part = tuple[Block, int, int]
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,9 @@ class DenseBlock(Block):
         else:
             values = self.values[start:stop].astype(np.float64, copy=False)
             gradient[:, :outputs] += values.T @ slopes
+
+    def float32(self, start: int, stop: int) -> np.ndarray:
+        return self.values[start:stop].astype(np.float32, copy=False)
 
     def between(self, start: int, stop: int) -> DenseBlock:
         return replace(
@@ -206,6 +223,13 @@ class SparseBlock(Block):
         # cache for its own array, which is worth more than finding a row's values there.
         rows = super().chunk_rows(outputs)
         return 8 * rows if outputs == 1 else rows
+
+    def float32(self, start: int, stop: int) -> np.ndarray | sparse.csr_matrix:
+        ends = self.indptr[start : stop + 1]
+        stored = slice(ends[0], ends[-1])
+        values, shape = self.values[stored].astype(np.float32, copy=False), (stop - start, self.features)
+        rows = sparse.csr_matrix((values, self.indices[stored], ends - ends[0]), shape)
+        return rows.toarray() if len(values) > DENSE_SHARE * shape[0] * shape[1] else rows
 
     def between(self, start: int, stop: int) -> SparseBlock:
         return replace(

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from sparkdml.algorithms.base import Algorithm
+from sparkdml.algorithms.base import Algorithm, require_solvable
 from sparkdml.fit.checkpoint import Checkpoint, Keeping, data_identity
 from sparkdml.fit.prepared import Prepared
 from sparkdml.fit.validation import EarlyStopping, MeanLoss
 from sparkdml.fit.watch import Callback, calling, together
 from sparkdml.placement import Choice, OnRound, Placement
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
 from sparkdml.report.progress import progress_bar
@@ -35,9 +35,10 @@ class Run:
     keeping: Keeping | None = None
 
     def fit(
-        self, algorithm: Algorithm, problem: Problem, start: np.ndarray, given: Prepared, solver: str
+        self, algorithm: Algorithm, problem: Differentiable, start: np.ndarray, given: Prepared, solver: str
     ) -> tuple[Any, FitReport]:
         """The algorithm's final state (the best one by validation rows, if there are any), and the report."""
+        require_solvable(algorithm, problem)
         placement = self.chosen.placement
         assert isinstance(placement, Placement)
         logger.info("solver %s; placement %s: %s", solver, placement.name, self.chosen.reason)

@@ -12,27 +12,31 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm, State
 from sparkdml.core import Stop, Turn, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import total_loss
 from sparkdml.placement.base import Exchange
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.history import Round
 
 
 @dataclass(frozen=True)
-class MeanLoss(Algorithm):
+class MeanLoss(Algorithm[Differentiable]):
     """Asks the workers for their loss at a point, and does nothing else."""
 
-    def init(self, problem: Problem, coef: np.ndarray) -> Any:
+    @property
+    def solves(self) -> type[Differentiable]:
+        return Differentiable
+
+    def init(self, problem: Differentiable, coef: np.ndarray) -> Any:
         raise NotImplementedError("it only evaluates")
 
     def work(
-        self, problem: Problem, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
+        self, problem: Differentiable, blocks: Sequence[Block], coef: np.ndarray, memory: None, turn: Turn
     ) -> tuple[Update, None]:
-        coefficients, intercepts = problem.to_raw(coef)
-        loss = total_loss(problem.loss_at(coef), blocks, coefficients, intercepts)
-        return {"loss": loss, "weight": float(sum(block.weights.sum() for block in blocks))}, None
+        return {
+            "loss": problem.loss_sum(blocks, coef),
+            "weight": float(sum(block.weights.sum() for block in blocks)),
+        }, None
 
-    def advance(self, problem: Problem, state: Any, total: Update) -> Any:
+    def advance(self, problem: Differentiable, state: Any, total: Update) -> Any:
         raise NotImplementedError("it only evaluates")
 
 

@@ -10,10 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparkdml.core import Turn
-from sparkdml.data.block import CHUNK_BYTES, Block
-
-#: Rows start to stop of a block.
-Part = tuple[Block, int, int]
+from sparkdml.data.block import CHUNK_BYTES, Block, Part
 
 
 class Batch(NamedTuple):

@@ -10,12 +10,16 @@ from itertools import islice
 import numpy as np
 
 from sparkdml.core import Turn
-from sparkdml.optim.batch_gradient import BatchGradient
 from sparkdml.optim.batches import Batch, Order, Rows, Shuffled, generator
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
 from sparkdml.optim.schedules import Constant, Schedule
 from sparkdml.optim.steps.base import Slots, Step
 from sparkdml.optim.steps.proximal import Proximal, proximal
+from sparkdml.problem import Differentiable, RowGradient
+from sparkdml.problem.batch_gradient import BatchGradient
+
+#: Stands for an epoch where a loss that is itself random draws.
+NOISE = 2**32
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Stretch:
 
     step: Step
     prox: Proximal
-    gradient: BatchGradient
+    gradient: RowGradient
     step_size: float
     mean_weight: float
 
@@ -67,6 +71,10 @@ class Descent(LocalSolver):
         if not self.step_size > 0.0:
             raise ValueError(f"step_size={self.step_size}, but it must be more than 0")
 
+    @property
+    def solves(self) -> type[Differentiable]:
+        return Differentiable
+
     def passes(self, objective: LocalObjective, steps: int) -> float:
         return self._passes(Rows(objective.blocks), steps)
 
@@ -76,7 +84,8 @@ class Descent(LocalSolver):
         rows = Rows(objective.blocks)
         if not rows.count:
             return start, memory
-        prox, gradient = proximal(objective.problem, objective.pull), BatchGradient.of(objective.problem)
+        prox = proximal(objective.problem, objective.pull)
+        gradient = objective.problem.row_gradient(generator(self.seed, turn, NOISE))
         if memory is None:
             memory = Walk(self.step.slots(len(start)), 0, turn.clock * self._passes(rows, steps))
         point, slots, done, passes = start, memory.slots, 0, memory.passes
@@ -107,9 +116,9 @@ class Descent(LocalSolver):
         count = min(steps * self.batch_size, rows.count)
         return islice(rows.batches(self.order.draw(rows.count, count, rng), self.batch_size), steps)
 
-    def _sparse(self, rows: Rows, gradient: BatchGradient) -> bool:
+    def _sparse(self, rows: Rows, gradient: RowGradient) -> bool:
         """Whether batches touch some coordinates only."""
-        return rows.sparse and gradient.centre is None and self.batch_size < rows.count
+        return gradient.by_feature and rows.sparse and self.batch_size < rows.count
 
 
 def _eager(
@@ -128,9 +137,10 @@ def _lazy(
     stretch: Stretch, batches: Iterator[Batch], point: np.ndarray, slots: Slots, count: int
 ) -> tuple[np.ndarray, Slots]:
     """Every step moves the coordinates that occur in its batch, after the steps that each of them has missed."""
-    step, size, prox = stretch.step, stretch.step_size, stretch.prox
+    step, size, prox, gradient = stretch.step, stretch.step_size, stretch.prox, stretch.gradient
+    assert isinstance(gradient, BatchGradient)
     point, slots = point.copy(), tuple(slot.copy() for slot in slots)
-    outputs, tail = stretch.gradient.loss.outputs, np.arange(len(point) - prox.free, len(point))
+    outputs, tail = gradient.loss.outputs, np.arange(len(point) - prox.free, len(point))
     seen, n = np.zeros(len(point), np.int64), 0
     for n, batch in enumerate(batches, 1):
         ((block, start, stop),) = batch.parts
@@ -139,7 +149,7 @@ def _lazy(
         at = np.concatenate([touched, tail])
         prox_here, missed = prox.of(at), n - 1 - seen[at]
         here, kept = step.rest(point[at], tuple(slot[at] for slot in slots), size, count + n - 1, missed, prox_here)
-        slope = stretch.gradient.over(columns)(here, [(rows, 0, rows.rows)])
+        slope = gradient.over(columns)(here, [(rows, 0, rows.rows)])
         slope *= 1.0 / (stretch.mean_weight * rows.rows)
         here, kept = step.update(here, slope, kept, size, count + n, prox_here)
         point[at], seen[at] = here, n

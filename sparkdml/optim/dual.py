@@ -10,9 +10,9 @@ import numpy as np
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses.conjugates import Conjugate, conjugate_of
 from sparkdml.optim import dual_kernels
-from sparkdml.optim.gradient import total_loss
 from sparkdml.optim.local_solver import Pull
 from sparkdml.problem import Problem
+from sparkdml.problem.gradient import total_loss
 
 #: A worker's dual variables, (rows,) for each block.
 Duals = tuple[np.ndarray, ...]

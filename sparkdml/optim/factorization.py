@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sparkdml.data.block import Block, DenseBlock, SparseBlock
+from sparkdml.data.block import Block, DenseBlock, Part, SparseBlock
 from sparkdml.losses.base import Loss
-from sparkdml.optim.batches import Part
 from sparkdml.resources.compiled import compiled
 
 

@@ -15,7 +15,7 @@ from sparkdml.optim.gram import mirrored
 def loss_gradient_and_hessian(
     loss: Loss, blocks: Sequence[Block], coefficients: np.ndarray, intercepts: np.ndarray, centre: np.ndarray
 ) -> Update:
-    """As :func:`~sparkdml.optim.gradient.loss_and_gradient` for one margin a row, with second derivatives.
+    """As :func:`~sparkdml.problem.gradient.loss_and_gradient` for one margin a row, with second derivatives.
 
     ``hessian`` (d, d) is ``sum_i h_i (x_i - centre)(x_i - centre)'``, ``cross`` (d,) ``sum_i h_i (x_i - centre)`` and
     ``curvature`` (float) ``sum_i h_i``, where ``h_i`` is the weighted second derivative of row i's loss.

@@ -11,7 +11,7 @@ from sparkdml.core import Update
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
 from sparkdml.losses.softmax import Softmax
-from sparkdml.optim.gradient import padded
+from sparkdml.problem.gradient import padded
 
 
 def hessian_vector(

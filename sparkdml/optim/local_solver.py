@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
+
+P = TypeVar("P", bound=Differentiable)
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,13 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class LocalObjective:
+class LocalObjective(Generic[P]):
     """``F_k(c) = 1/W_k * sum_i w_i loss_i(c) + penalty(c) + pull(c)`` over the rows of one worker.
 
     ``W_k`` is the sum of their weights. The average of all ``F_k``, weighted by ``W_k``, is the problem's objective.
     """
 
-    problem: Problem
+    problem: P
     blocks: Sequence[Block]
     pull: Pull | None = None
 
@@ -45,6 +47,11 @@ class LocalObjective:
 
 class LocalSolver(ABC):
     """Improves a point by a worker's own rows."""
+
+    @property
+    def solves(self) -> type[Differentiable]:
+        """The problems that it solves: :class:`~sparkdml.problem.Problem` where margins must be linear."""
+        return Problem
 
     @abstractmethod
     def passes(self, objective: LocalObjective, steps: int) -> float:

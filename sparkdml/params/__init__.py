@@ -10,12 +10,15 @@ from sparkdml.params.fitting import (
     HasValidation,
     PlainValues,
 )
+from sparkdml.params.network import HasLayers, HasNetwork
 
 __all__ = [
     "HasCheckpoint",
     "HasClassWeight",
     "HasCooperation",
     "HasFeaturesCols",
+    "HasLayers",
+    "HasNetwork",
     "HasPlacement",
     "HasProgress",
     "HasValidation",

@@ -16,8 +16,7 @@ from sparkdml.comm.packets import Packets
 from sparkdml.comm.topologies import Gossip, Topology, sum_updates
 from sparkdml.core import Stop, Update
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import total_loss
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 
 #: Names that a placement adds to updates; no algorithm's begins with a space.
 ASKED, SECONDS = " asked", " seconds"
@@ -35,7 +34,7 @@ class Agreement(ABC):
         """What ``advance`` is given in place of the sum of all workers' updates."""
 
     @abstractmethod
-    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+    def kept(self, problem: Differentiable, state: Any, blocks: Sequence[Block], clock: int) -> Any:
         """The state to go on with after ``advance``."""
 
 
@@ -55,7 +54,7 @@ class Exact(Agreement):
             total[name] = Packets(tuple((rank, Packet.from_bytes(data)) for rank, data in enumerate(everyone)))
         return total
 
-    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+    def kept(self, problem: Differentiable, state: Any, blocks: Sequence[Block], clock: int) -> Any:
         return state
 
 
@@ -90,7 +89,7 @@ class Mixed(Agreement):
             first += size
         return mixed
 
-    def kept(self, problem: Problem, state: Any, blocks: Sequence[Block], clock: int) -> Any:
+    def kept(self, problem: Differentiable, state: Any, blocks: Sequence[Block], clock: int) -> Any:
         self._stop = self._stop or state.stop
         state = replace(state, stop=None)
         if (clock + 1) % SETTLE_ROUNDS:
@@ -104,7 +103,7 @@ class Mixed(Agreement):
             return state
         point = state.coef[: problem.size] / self._links.size
         mean = np.asarray(sum_updates(self._exact, self._links, {"point": point})["point"]).copy()
-        loss = total_loss(problem.loss_at(mean), blocks, *problem.to_raw(mean))
+        loss = problem.loss_sum(blocks, mean)
         objective = problem.objective(mean, sum_updates(self._exact, self._links, {"loss": loss})["loss"])
         reason = "diverged" if not np.isfinite(objective) else (wished or ["callback"])[0]
         own = self._stop if self._stop is not None and self._stop.reason == reason else None

@@ -23,7 +23,7 @@ from sparkdml.placement.gang_worker import Orders
 from sparkdml.placement.local import Local
 from sparkdml.placement.reports import Desk
 from sparkdml.placement.ship import ship
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.history import History
 from sparkdml.resources.slots import setting, task_slots
 
@@ -88,7 +88,7 @@ class AllReduce(Placement):
         self.topology = topology
 
     @contextmanager
-    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
+    def exchange(self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset) -> Iterator[Exchange]:
         """Single questions, such as a validation loss, are answered in the driver.
 
         A gang holds every slot, so a Spark job would wait for it, and it for the job's answer: where the blocks are out
@@ -105,7 +105,7 @@ class AllReduce(Placement):
     def train(
         self,
         algorithm: Algorithm,
-        problem: Problem,
+        problem: Differentiable,
         state: Any,
         dataset: Dataset,
         on_round: OnRound | None = None,
@@ -124,7 +124,7 @@ class AllReduce(Placement):
     def _attempts(
         self,
         algorithm: Algorithm,
-        problem: Problem,
+        problem: Differentiable,
         state: Any,
         dataset: Dataset,
         on_round: OnRound | None,
@@ -176,7 +176,7 @@ class AllReduce(Placement):
     def _attempt(
         self,
         algorithm: Algorithm,
-        problem: Problem,
+        problem: Differentiable,
         state: Any,
         dataset: Dataset,
         workers: int,

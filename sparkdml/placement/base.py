@@ -14,7 +14,7 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.core import Stop, Update
 from sparkdml.data.dataset import Dataset
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.history import History, Round
 from sparkdml.resources.threads import one_blas_thread
 
@@ -55,13 +55,15 @@ class Placement(ABC):
     latency_seconds: ClassVar[float]
 
     @abstractmethod
-    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> AbstractContextManager[Exchange]:
+    def exchange(
+        self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset
+    ) -> AbstractContextManager[Exchange]:
         """How this placement asks the workers, for as long as the context is open."""
 
     def train(
         self,
         algorithm: Algorithm,
-        problem: Problem,
+        problem: Differentiable,
         state: Any,
         dataset: Dataset,
         on_round: OnRound | None = None,

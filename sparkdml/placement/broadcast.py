@@ -20,7 +20,7 @@ from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement import memories
 from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.ship import Shipped, ship
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.resources.worker import limit_threads, settle, task_threads
 
 
@@ -58,7 +58,7 @@ class Broadcast(Placement):
     latency_seconds = 0.05
 
     @contextmanager
-    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
+    def exchange(self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset) -> Iterator[Exchange]:
         fit, remembers = uuid.uuid4().hex[:12], False
         with ship(dataset.context, problem, 24 * problem.features) as problem_there:
 

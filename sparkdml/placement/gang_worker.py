@@ -25,7 +25,7 @@ from sparkdml.placement import memories
 from sparkdml.placement.agreement import ASKED, SECONDS, Agreement, Exact, Mixed
 from sparkdml.placement.reports import Reporter
 from sparkdml.placement.ship import Shipped
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.history import Round
 from sparkdml.resources.worker import limit_threads, settle, task_threads
 
@@ -143,7 +143,7 @@ def _rounds(
     links: Links,
     agreement: Agreement,
     reporter: Reporter | None,
-    problem: Problem,
+    problem: Differentiable,
     state: Any,
     blocks: Sequence[Block],
     kept: Kept,

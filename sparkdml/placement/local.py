@@ -18,7 +18,7 @@ from sparkdml.data.block import Block
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.cost import FETCH_BYTES
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.resources.slots import task_slots
 from sparkdml.resources.threads import pool
 
@@ -39,7 +39,7 @@ class Local(Placement):
     latency_seconds = 0.001
 
     @contextmanager
-    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
+    def exchange(self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset) -> Iterator[Exchange]:
         dataset.check_open()
         threads, brought = task_slots(dataset.context), None
         if any(handle.host != socket.gethostname() for handle in dataset.handles):

@@ -13,6 +13,8 @@ from sparkdml.regression.generalized_linear_regression import (
     GeneralizedLinearRegressionModel,
 )
 from sparkdml.regression.linear_regression import LinearRegression, LinearRegressionModel
+from sparkdml.regression.multilayer_perceptron import MultilayerPerceptronRegressor
+from sparkdml.regression.network_model import NetworkRegressionModel
 from sparkdml.wide import DistributedFMRegressionModel, DistributedLinearRegressionModel
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "GeneralizedLinearRegressionModel",
     "LinearRegression",
     "LinearRegressionModel",
+    "MultilayerPerceptronRegressor",
+    "NetworkRegressionModel",
 ]
 
 

@@ -15,10 +15,11 @@ from pyspark.ml.util import JavaMLReader
 from sparkdml import persist
 from sparkdml.algorithms import LBFGS, OWLQN, NormalEquations, Problem
 from sparkdml.algorithms.preconditioner import gram_pays
+from sparkdml.cooperating import COOPERATION_RANGES
 from sparkdml.core import Stop
 from sparkdml.estimator import spark_params
 from sparkdml.fit.prepared import Prepared
-from sparkdml.linear import COOPERATION_RANGES, LINEAR_RANGES, LinearEstimator
+from sparkdml.linear import LINEAR_RANGES, LinearEstimator
 from sparkdml.losses import Huber, Loss, Squared
 from sparkdml.model import TrainedModel, with_output_columns
 from sparkdml.params import HasCooperation, HasValidation

@@ -49,18 +49,28 @@ def transform(df: DataFrame, features: Sequence[str], shards: Shards, how: Scori
     ------
     ValueError, TypeError : at once, for a column that is absent or of a wrong type, or one that is there already.
     """
-    for field in how.fields:
-        if field.name in df.columns:
-            raise ValueError(f"the column '{field.name}' is there already; drop it, or name the model's another way")
-    reader = FeatureReader(tuple(_position(df, name) for name in features), tuple(features), shards.features)
-    _check_types(df, reader)
-    # names may repeat after a join: positions do not
-    plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
-    added = [T.StructField(f"a{n}", f.dataType, f.nullable, f.metadata) for n, f in enumerate(how.fields)]
-    schema = T.StructType([*plain.schema.fields, *added])
+    plain, reader, schema = opened(df, features, shards.features, how.fields)
     run = _replicated if shards.features * shards.columns * 8 <= REPLICATED_BYTES else _routed
     scored = run(plain, reader, shards, how, schema)
     return scored.toDF(*df.columns, *[field.name for field in how.fields])
+
+
+def opened(
+    df: DataFrame, features: Sequence[str], size: int, fields: Sequence[T.StructField]
+) -> tuple[DataFrame, FeatureReader, T.StructType]:
+    """``df`` by plain names, a reader of its rows of ``size`` features, and the schema with ``fields`` added.
+
+    Raises as :func:`transform`.
+    """
+    for field in fields:
+        if field.name in df.columns:
+            raise ValueError(f"the column '{field.name}' is there already; drop it, or name the model's another way")
+    reader = FeatureReader(tuple(_position(df, name) for name in features), tuple(features), size)
+    _check_types(df, reader)
+    # names may repeat after a join: positions do not
+    plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
+    added = [T.StructField(f"a{n}", f.dataType, f.nullable, f.metadata) for n, f in enumerate(fields)]
+    return plain, reader, T.StructType([*plain.schema.fields, *added])
 
 
 def place(shards: Shards, session: SparkSession) -> DataFrame:

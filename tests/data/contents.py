@@ -9,7 +9,7 @@ from oracles import plain_losses, plain_slopes, weighted_std
 from sparkdml.data import Dataset
 from sparkdml.data.open_blocks import open_handle
 from sparkdml.losses import Softmax
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem.gradient import loss_and_gradient
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -21,7 +21,7 @@ from sparkdml.data.rows import SparseRows
 from sparkdml.data.store import open_described, write_described
 from sparkdml.data.writer import PartitionWriter
 from sparkdml.losses import Logistic, Softmax
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem.gradient import loss_and_gradient
 
 #: Numbers of features: words of a bitmap and their edges, more than a bitmap may have, more than int32 holds.
 SIZES = (1, 63, 64, 65, 1000, 2**20 + 1, 2**31 - 1, 2**31 + 7, 2**40)

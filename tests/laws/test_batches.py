@@ -11,10 +11,10 @@ from scipy import stats
 
 from sparkdml.core import Turn
 from sparkdml.losses import Huber, Logistic, Loss, Softmax
-from sparkdml.optim.batch_gradient import BatchGradient
 from sparkdml.optim.batches import ORDERS, Rows, Shuffled, WithReplacement, generator
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.schedules import SCHEDULES, Constant, Cosine, Inverse, InverseSquareRoot, WarmUp, scale_with_batch
+from sparkdml.problem.batch_gradient import BatchGradient
+from sparkdml.problem.gradient import loss_and_gradient
 
 every_order = pytest.mark.parametrize("order", [make() for make in ORDERS.values()], ids=ORDERS.keys())
 #: Formats of blocks that the same rows are spread over.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import BLOCK_FORMATS
 from oracles import random_rows
+from scipy import sparse
 
 from sparkdml.data.block import Block, SparseBlock
 
@@ -160,3 +161,16 @@ def test_joined_blocks_follow_one_another(layout: str) -> None:
     joined = halves[0].between(2, 5).joined([halves[1].between(5, 5), halves[1].between(8, 17)])
     assert_rows(joined, X, np.array([2, 3, 4, *range(8, 17)]))
     assert joined.values.dtype == np.float64
+
+
+@pytest.mark.parametrize("density", [0.02, 0.6])
+@every_format
+def test_rows_as_float32_are_the_rows(build, density) -> None:
+    X = random_rows(np.random.default_rng(3), 90, 40, density)
+    block = stored(build, X)
+    for start, stop in ((0, 90), (7, 31), (5, 5)):
+        found = block.float32(start, stop)
+        assert found.dtype == np.float32
+        dense = found.toarray() if sparse.issparse(found) else found
+        assert np.array_equal(dense, X[start:stop])
+    assert sparse.issparse(block.float32(0, 90)) == (isinstance(block, SparseBlock) and density < 0.1)

@@ -18,8 +18,8 @@ from sparkdml.algorithms.progress import Limits
 from sparkdml.algorithms.states import pack, unpack
 from sparkdml.core import Turn
 from sparkdml.losses import Logistic, Squared
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
+from sparkdml.problem.gradient import loss_and_gradient
 
 BOUNDS = [100, 150, 300]
 

@@ -9,7 +9,7 @@ from oracles import finite_difference, plain_losses, plain_slopes, random_labels
 
 from sparkdml.data.block import DenseBlock, SparseBlock
 from sparkdml.losses import Loss
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem.gradient import loss_and_gradient
 
 every_format = pytest.mark.parametrize("build", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys())
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())

@@ -24,7 +24,6 @@ from sparkdml.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from sparkdml.losses.slopes import slope_of, to_slopes
 from sparkdml.optim.batches import Order, generator
 from sparkdml.optim.descent import Descent, Walk
-from sparkdml.optim.gradient import total_loss
 from sparkdml.optim.hogwild import AVOIDED, IGNORED, Hogwild, kernels
 from sparkdml.optim.hogwild.conflicts import dealt
 from sparkdml.optim.hogwild.stints import stints
@@ -33,6 +32,7 @@ from sparkdml.optim.schedules import Inverse
 from sparkdml.optim.steps import SGD, AdaGrad, Adam, Step
 from sparkdml.penalties import ElasticNet
 from sparkdml.problem import Problem, Scaling
+from sparkdml.problem.gradient import total_loss
 from sparkdml.resources.threads import each_of
 
 losses = pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from sparkdml.algorithms.states import pack, unpack
 from sparkdml.core import Turn, add_updates
 from sparkdml.data.block import Block
 from sparkdml.losses import Logistic, Loss, Softmax
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.optim.local_solver import LocalObjective, LocalSolver
+from sparkdml.problem.gradient import loss_and_gradient
 
 losses = pytest.mark.parametrize("loss", [Logistic(), Softmax(4)], ids=["binomial", "multinomial"])
 

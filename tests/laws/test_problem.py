@@ -9,7 +9,7 @@ from oracles import finite_difference, random_labels
 from problems import make_problem, plain_objective
 
 from sparkdml.losses import Logistic, Loss, Softmax
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem.gradient import loss_and_gradient
 
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 intercept = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "no-intercept"])

@@ -7,8 +7,8 @@ import pytest
 from cases import BLOCK_FORMATS
 
 from sparkdml.losses import Logistic
-from sparkdml.optim.gradient import loss_and_gradient
 from sparkdml.placement import local
+from sparkdml.problem.gradient import loss_and_gradient
 
 every_format = pytest.mark.parametrize("make", BLOCK_FORMATS.values(), ids=BLOCK_FORMATS.keys())
 

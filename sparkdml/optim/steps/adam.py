@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sparkdml.optim.steps.base import Slots, Step, adaptive_rate, check_share
 from sparkdml.optim.steps.proximal import Proximal
+from sparkdml.resources.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Adam(Step):
     def update(
         self, parameter: np.ndarray, gradient: np.ndarray, slots: Slots, step_size: float, count: int, prox: Proximal
     ) -> tuple[np.ndarray, Slots]:
-        mean = self.beta1 * slots[0] + (1.0 - self.beta1) * gradient
-        squares = self.beta2 * slots[1] + (1.0 - self.beta2) * gradient * gradient
-        rate = self._rate(squares, step_size, count)
-        return prox(parameter - rate * mean / (1.0 - self.beta1**count), rate), (mean, squares)
+        moved, rate, mean, squares = (np.empty_like(parameter) for _ in range(4))
+        _average(slots[0], gradient, 1, self.beta1, mean)
+        _average(slots[1], gradient, 2, self.beta2, squares)
+        debias = (1.0 - self.beta1**count, 1.0 - self.beta2**count)
+        _move(parameter, mean, squares, debias, float(step_size), self.epsilon, moved, rate)
+        return prox(moved, rate), (mean, squares)
 
     def rest(
         self, parameter: np.ndarray, slots: Slots, step_size: float, count: int, missed: np.ndarray, prox: Proximal
@@ -71,3 +75,20 @@ class AdamW(Step):
     ) -> tuple[np.ndarray, Slots]:
         """Without a gradient there is no decay either, as with the moving averages."""
         return self.adam.rest(parameter, slots, step_size, count, missed, prox)
+
+
+@compiled()
+def _average(old, gradient, power, share, result):
+    """``share * old + (1 - share) * g^power``, power 1 or 2."""
+    for i in range(old.shape[0]):
+        part = (1.0 - share) * gradient[i]
+        result[i] = share * old[i] + (part * gradient[i] if power == 2 else part)
+
+
+@compiled()
+def _move(parameter, mean, square, debias, step_size, epsilon, moved, rate):
+    """One pass over memory: for wide networks, temporaries cost many times the arithmetic."""
+    for i in range(parameter.shape[0]):
+        root = math.sqrt(square[i] / debias[1])
+        rate[i] = step_size / (root + epsilon if root > 0.0 else 1.0)
+        moved[i] = parameter[i] - rate[i] * mean[i] / debias[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sparkdml.optim.local_solver import Pull
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.resources.compiled import compiled
 
 
@@ -64,15 +64,9 @@ class Proximal:
         return result
 
 
-def proximal(problem: Problem, pull: Pull | None = None) -> Proximal:
+def proximal(problem: Differentiable, pull: Pull | None = None) -> Proximal:
     """The operator of the problem's penalty, and of a pull, which takes every coordinate."""
-    coefficients = problem.features * problem.loss.outputs
-    l2, l1 = np.zeros((2, problem.size))
-    problem.split(l2)[0][:] = problem.penalty.curvature()
-    strengths = problem.penalty.l1()
-    if strengths is not None:
-        problem.split(l1)[0][:] = strengths
-    free = problem.size - coefficients
+    (l2, l1), free = problem.strengths(), problem.free
     return Proximal(l2, l1, pull.strength, pull.centre, free) if pull else Proximal(l2, l1, 0.0, np.zeros(1), free)
 
 

@@ -13,7 +13,7 @@ from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.gradients import Gradients
 from sparkdml.placement.server.sidework import SideWork
 from sparkdml.placement.server.touched import Touched, may_be_few
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable, Problem
 from sparkdml.server.stale import AS_IT_COMES
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OF_MATRICES = ("low-rank", "power-sgd")
 
 
-def beside(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
+def beside(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
     """What workers do; the arguments have passed :func:`check`."""
     if isinstance(algorithm, Compressed):
         exact = _exact(algorithm.algorithm, problem, workers, sidecar)
@@ -35,11 +35,12 @@ def beside(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sideca
     return exact
 
 
-def _exact(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
+def _exact(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
     check(algorithm, sidecar)
     if isinstance(algorithm, EASGD):
         return Elastic(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
     if isinstance(algorithm, ADMM):
+        assert isinstance(problem, Problem)
         return Consensus(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
     assert isinstance(algorithm, SyncSGD)
     rounds = sidecar.staleness == 0

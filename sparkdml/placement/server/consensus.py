@@ -12,6 +12,7 @@ from sparkdml.algorithms import ADMM
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
+from sparkdml.problem import Problem
 from sparkdml.server.client import Push
 
 
@@ -39,6 +40,7 @@ class Consensus(SideWork):
     multipliers, replaces what it had told before.
     """
 
+    problem: Problem
     algorithm: ADMM
 
     def rule(self, penalised: bool) -> Mapping[str, Any]:

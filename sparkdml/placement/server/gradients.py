@@ -190,7 +190,8 @@ class Gradients(SideWork):
 
 
 def _only(values: np.ndarray) -> float:
-    """The one value that all have."""
+    """The one value that all have, but for features that do not vary: their coefficients stay 0 with any."""
+    values = values[values > 0.0]
     if not len(values):
         return 0.0
     if np.ptp(values):

@@ -14,7 +14,7 @@ from sparkdml.comm.codecs import codec
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.server.client import Client, Push
 from sparkdml.server.coding import EXACT
 from sparkdml.server.routing import Rows
@@ -54,7 +54,7 @@ class SideWork(ABC):
     lost, unlike an update, is never made up for. ``seed``: of what is random in a codec.
     """
 
-    problem: Problem
+    problem: Differentiable
     limits: Limits
     workers: int
     in_step: bool = False
@@ -103,7 +103,7 @@ class SideWork(ABC):
     @property
     def penalised(self) -> int:
         """How many of the coordinates are coefficients."""
-        return self.problem.features * self.problem.loss.outputs
+        return self.problem.size - self.problem.free
 
     @property
     def parameters(self) -> list[str]:

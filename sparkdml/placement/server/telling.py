@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import numpy as np
 
 from sparkdml.data.block import Block
-from sparkdml.optim.gradient import total_loss
 from sparkdml.placement.server.sidework import SideWork
 from sparkdml.placement.server.tables import CONTROL, OVER, PASSES, SEEN, start_of
 from sparkdml.server.client import Client, Push
@@ -49,9 +48,8 @@ class Teller:
             self._tell(number, self._client.pull({start_of(number): None})[start_of(number)])
 
     def _tell(self, number: int, point: np.ndarray) -> None:
-        problem = self._steps.problem
         with self.computing():
-            loss = total_loss(problem.loss_at(point), self._blocks, *problem.to_raw(point))
+            loss = self._steps.problem.loss_sum(self._blocks, point)
         row = self._steps.lines_of(number).start + self._number
         self._client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
         self._told = number

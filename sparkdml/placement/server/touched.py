@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from sparkdml.core import Turn
-from sparkdml.data.block import Block
+from sparkdml.data.block import Block, Part
 from sparkdml.data.routing import touching
-from sparkdml.optim.batch_gradient import BatchGradient
-from sparkdml.optim.batches import Part
+from sparkdml.optim.batches import generator
 from sparkdml.optim.schedules import Constant
 from sparkdml.placement.server.gradients import Gradients
 from sparkdml.placement.server.sidework import COEFFICIENTS, REST, Done, Draft, SideWork
+from sparkdml.problem import Problem
+from sparkdml.problem.batch_gradient import BatchGradient
 from sparkdml.server.client import Push
 from sparkdml.server.keys import Keys
 from sparkdml.server.stale import AS_IT_COMES
@@ -49,6 +50,7 @@ class Touched(SideWork):
     and named by a digest from then on.
     """
 
+    problem: Problem
     gradients: Gradients
 
     @property
@@ -84,14 +86,16 @@ class Touched(SideWork):
         return Done(updates, own if all_rows else None, self.gradients.read)
 
     def _sample(self, blocks: Sequence[Block], turn: Turn) -> Sample | TouchesMost:
-        drawn, scale = self.gradients.algorithm.sample(self.problem, blocks, turn)
+        drawn, scale = self.gradients.algorithm.sample(
+            self.problem, blocks, generator(self.gradients.algorithm.seed, turn)
+        )
         parts = list(drawn)
         distinct = {id(block): block for block, _, _ in parts}
         found = touching(list(distinct.values()), self.problem.features)
         if len(found.columns) > SHARE * self.problem.features:
             return TouchesMost()
         over = dict(zip(distinct, found.blocks, strict=True))
-        outputs = self.problem.loss.outputs
+        outputs = self.problem.outputs
         keys = Keys((found.columns[:, None] * outputs + np.arange(outputs)).ravel())
         return Sample(found.columns, [(over[id(block)], start, stop) for block, start, stop in parts], scale, keys)
 
@@ -105,4 +109,6 @@ def may_be_few(gradients: Gradients) -> bool:
     one_size = isinstance(algorithm.schedule, Constant) or not (penalty["l1"] or penalty["l2"])
     rests = algorithm.step.rests or not gradients.rounds
     plain = gradients.pace.single and gradients.stale == AS_IT_COMES
-    return plain and one_size and rests and BatchGradient.of(gradients.problem).centre is None
+    problem = gradients.problem
+    by_feature = isinstance(problem, Problem) and BatchGradient.of(problem).by_feature
+    return plain and one_size and rests and by_feature

@@ -25,7 +25,7 @@ from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, sta
 from sparkdml.placement.server.work import Orders, working
 from sparkdml.placement.ship import ship
 from sparkdml.placement.side_job import SideJob
-from sparkdml.problem import Problem
+from sparkdml.problem import Differentiable
 from sparkdml.report.history import History, Round
 from sparkdml.resources.slots import task_slots
 from sparkdml.server import launch
@@ -98,7 +98,7 @@ class Server(Placement):
         self.sidecar = sidecar or Sidecar()
 
     @contextmanager
-    def exchange(self, algorithm: Algorithm, problem: Problem, dataset: Dataset) -> Iterator[Exchange]:
+    def exchange(self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset) -> Iterator[Exchange]:
         """Single questions, such as a validation loss, are answered in the driver: workers hold all slots."""
         if not dataset.is_here:
             raise ValueError(
@@ -111,7 +111,7 @@ class Server(Placement):
     def train(
         self,
         algorithm: Algorithm,
-        problem: Problem,
+        problem: Differentiable,
         state: Any,
         dataset: Dataset,
         on_round: OnRound | None = None,

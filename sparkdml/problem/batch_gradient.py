@@ -1,21 +1,24 @@
-"""The gradient of the loss over a few rows, in a problem's coordinates."""
+"""The gradient of a loss of margins over a few rows, in a problem's coordinates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkdml.data.block import Block
+from sparkdml.data.block import Block, Part
 from sparkdml.losses.base import Loss
-from sparkdml.optim.batches import Part
-from sparkdml.problem import Problem
+from sparkdml.problem.base import RowGradient
+
+if TYPE_CHECKING:
+    from sparkdml.problem.linear import Problem
 
 
 @dataclass(frozen=True)
-class BatchGradient:
-    """``sum_i w_i d loss_i / d c`` without the penalty; made for many small calls.
+class BatchGradient(RowGradient):
+    """Of a loss of margins.
 
     inverse_std, centre : shape (d, 1); ``centre`` is None where columns are not centred.
     """
@@ -31,13 +34,16 @@ class BatchGradient:
         scaling = problem.scaling
         return cls(problem.loss, scaling.inverse_std, scaling.mean if centred else None, problem.fit_intercept)
 
+    @property
+    def by_feature(self) -> bool:
+        return self.centre is None
+
     def over(self, columns: np.ndarray) -> BatchGradient:
         """For rows that have these features alone, and points that are over them alone."""
         assert self.centre is None
         return replace(self, inverse_std=self.inverse_std[columns])
 
     def __call__(self, point: np.ndarray, parts: Iterable[Part]) -> np.ndarray:
-        """The sum over the rows of ``parts``, float64, shape of ``point``."""
         loss = self.loss.at(point[len(point) - self.loss.extras :]) if self.loss.extras else self.loss
         outputs, features = loss.outputs, len(self.inverse_std)
         count = features * outputs

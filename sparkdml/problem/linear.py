@@ -1,15 +1,20 @@
-"""What is minimised, and in which coordinates."""
+"""Losses of margins, which are linear in the coefficients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from sparkdml.core import Update
+from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
 from sparkdml.penalties import L2, ElasticNet, Penalty
+from sparkdml.problem.base import Differentiable, RowGradient
+from sparkdml.problem.batch_gradient import BatchGradient
+from sparkdml.problem.gradient import loss_and_gradient, total_loss
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Differentiable):
     """``F(c) = 1/W * sum_i w_i * loss(x_i' coefficients + intercept, y_i) + penalty(scaled coefficients)``.
 
     Algorithms work on one flat vector ``c`` of (d * K) scaled coefficients, feature-major, K centred intercepts
@@ -39,7 +44,6 @@ class Problem:
     intercept is the margin at the mean row. In these coordinates columns have mean 0 and variance 1, without one
     stored value being changed.
 
-    ``told`` times F is what users are told: where labels are in another unit here than there.
     ``whole_penalty`` is the penalty of all coefficients, where the problem is over some of them.
     """
 
@@ -56,9 +60,16 @@ class Problem:
         return self.scaling.mean.shape[0]
 
     @property
+    def outputs(self) -> int:
+        return self.loss.outputs
+
+    @property
     def size(self) -> int:
-        """Length of the flat vector."""
         return (self.features + self.fit_intercept) * self.loss.outputs + self.loss.extras
+
+    @property
+    def free(self) -> int:
+        return self.size - self.features * self.loss.outputs
 
     @property
     def centre(self) -> np.ndarray:
@@ -90,8 +101,16 @@ class Problem:
         centred = intercepts + self.scaling.mean[:, 0] @ coefficients if self.fit_intercept else np.zeros(0)
         return np.concatenate([scaled, centred, np.zeros(self.loss.extras)])
 
+    def sums(self, blocks: Sequence[Block], c: np.ndarray) -> Update:
+        return loss_and_gradient(self.loss_at(c), blocks, *self.to_raw(c))
+
+    def loss_sum(self, blocks: Sequence[Block], c: np.ndarray, threads: int = 1) -> float:
+        return total_loss(self.loss_at(c), blocks, *self.to_raw(c), threads)
+
+    def row_gradient(self, rng: np.random.Generator) -> RowGradient:
+        return BatchGradient.of(self)
+
     def evaluate(self, c: np.ndarray, total: Update) -> tuple[float, np.ndarray]:
-        """Objective and gradient at ``c`` from the sums over all rows (``optim.gradient``)."""
         scaled, _ = self.split(c)
         slope_sum = np.asarray(total["slope_sum"])
         gradient = np.array(total["gradient"])
@@ -107,18 +126,24 @@ class Problem:
         return value, np.concatenate([gradient.ravel(), *tail]) if tail else gradient.ravel()
 
     def objective(self, c: np.ndarray, loss_sum: float) -> float:
-        """``F(c)``, an L1 penalty included, from the sum of all rows' losses there."""
-        penalty = self.penalty_at(c) if self.whole_penalty is None else self.whole_penalty
-        return loss_sum / self.weight_sum + penalty
+        if self.whole_penalty is None:
+            return super().objective(c, loss_sum)
+        return loss_sum / self.weight_sum + self.whole_penalty
 
     def penalty_at(self, c: np.ndarray) -> float:
-        """The penalty of ``c``, its L1 part included."""
         scaled, _ = self.split(c)
         value, strengths = self.penalty.value(scaled), self.penalty.l1()
         return value if strengths is None else value + float(np.sum(strengths * np.abs(scaled)))
 
+    def strengths(self) -> tuple[np.ndarray, np.ndarray]:
+        l2, l1 = np.zeros((2, self.size))
+        self.split(l2)[0][:] = self.penalty.curvature()
+        strengths = self.penalty.l1()
+        if strengths is not None:
+            self.split(l1)[0][:] = strengths
+        return l2, l1
+
     def curvature(self) -> np.ndarray:
-        """An estimate of the Hessian's diagonal, shape (size,): it preconditions the first steps."""
         shape = (self.features, self.loss.outputs)
         of_loss = self.loss.curvature * self.scaling.unit**2
         coefficients = np.broadcast_to(of_loss + self.penalty.curvature(), shape)

@@ -1,0 +1,1 @@
+"""What estimators and models of networks share."""

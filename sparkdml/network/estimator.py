@@ -1,0 +1,151 @@
+"""What estimators of networks share: their checks, start and solvers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sparkdml import cooperation
+from sparkdml.algorithms import LBFGS, Algorithm, Limits, SyncSGD
+from sparkdml.cooperating import COOPERATION_RANGES, CooperatingEstimator
+from sparkdml.cooperation import Plan
+from sparkdml.data.dataset import Dataset
+from sparkdml.fit.prepared import Prepared
+from sparkdml.optim.activations import ACTIVATIONS
+from sparkdml.optim.heads import Head
+from sparkdml.optim.network import Network, Standard
+from sparkdml.optim.schedules import Constant
+from sparkdml.optim.steps import SGD, STEPS
+from sparkdml.problem import FunctionProblem, inverse_of
+from sparkdml.report.fit_report import FitReport
+
+#: Values of ``solver``: pyspark's, and methods by which workers cooperate that need no linear margins.
+SPARK_SOLVERS = ("l-bfgs", "gd")
+METHODS = ("sgd", "model-averaging", "one-shot-averaging", "bmuf", "easgd")
+SOLVERS = (*SPARK_SOLVERS, *METHODS)
+
+
+class NetworkEstimator(CooperatingEstimator):
+    """An estimator of feed-forward networks, with :class:`~sparkdml.params.HasNetwork`'s parameters."""
+
+    RANGES: ClassVar = {
+        **COOPERATION_RANGES,
+        "maxIter": (0, math.inf),
+        "tol": (0, math.inf),
+        "regParam": (0, math.inf),
+        "blockSize": (1, math.inf),
+        "dropout": (0, 1 - 1e-12),
+    }
+    #: In pyspark they may be set whatever the solver is.
+    ALWAYS = frozenset(("stepSize",))
+    #: What outputs are compared with labels by.
+    HEAD: ClassVar[Head]
+
+    def checkParams(self) -> None:
+        super().checkParams()
+        self._check_solver(self.getOrDefault("solver"))
+        self._check_layers()
+        activation = self.getOrDefault("activation")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation='{activation}' is not known; it can be {', '.join(ACTIVATIONS)}")
+
+    def _check_solver(self, solver: str) -> None:
+        if solver in cooperation.SOLVERS and solver not in METHODS:
+            raise ValueError(
+                f"solver='{solver}' is for margins that are linear in the coefficients, which a network's are not; use "
+                f"one of {', '.join(SOLVERS)}"
+            )
+        if solver not in SOLVERS:
+            raise ValueError(f"solver='{solver}' is not known; it can be {', '.join(SOLVERS)}")
+        self._check_used(solver)
+        if solver in METHODS:
+            optimizer = self.getOrDefault("optimizer")
+            if optimizer in cooperation.VARIANCE_REDUCED:
+                raise ValueError(
+                    f"optimizer='{optimizer}' is for margins that are linear in the coefficients, which a network's "
+                    f"are not; use one of {', '.join(STEPS)}"
+                )
+            self._check_method()
+        elif self.getOrDefault("codec") != cooperation.EXACT:
+            raise ValueError(
+                f"codec='{self.getOrDefault('codec')}' needs a solver of steps, such as sgd or model-averaging, and "
+                f"solver is '{solver}'; set that, or codec='{cooperation.EXACT}'"
+            )
+        if solver == "l-bfgs" and self.getOrDefault("dropout") > 0.0:
+            raise ValueError(
+                f"dropout={self.getOrDefault('dropout')} makes each gradient another one, and solver='l-bfgs' compares "
+                f"them; use dropout=0.0, or one of {', '.join(SOLVERS[1:])}"
+            )
+
+    def _check_layers(self) -> None:
+        layers = self._value("layers")
+        if layers is None:
+            raise ValueError("layers is not set; give the units of each layer, such as [features, 100, outputs]")
+        if len(layers) < 2 or min(layers) < 1:
+            raise ValueError(
+                f"layers={list(layers)} is not allowed; give at least 2 layers (features and outputs) of 1 unit or more"
+            )
+        start, size = self._column("initialWeights"), self._network().size
+        if start is not None and len(start) != size:
+            raise ValueError(
+                f"initialWeights has {len(start)} numbers, but layers={list(layers)} have {size}: (in + 1) * out for "
+                "each two that follow one another; change one of them"
+            )
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        """Raise ValueError for rows that do not fit the layers."""
+        first = self.getOrDefault("layers")[0]
+        if first != dataset.features:
+            raise ValueError(
+                f"layers begins with {first} units, but rows have {dataset.features} features; begin it with "
+                f"{dataset.features}"
+            )
+
+    def _network(self, dataset: Dataset | None = None) -> Network:
+        """With the scales of ``dataset``, if they are asked for."""
+        value, standard = self.getOrDefault, None
+        if dataset is not None and value("standardization"):
+            standard = Standard(dataset.statistics.mean, inverse_of(dataset.statistics.std))
+        return Network(tuple(value("layers")), value("activation"), self.HEAD, value("dropout"), standard)
+
+    def _trained(self, given: Prepared) -> tuple[np.ndarray, FitReport]:
+        """The weights for features as given, in Spark's order, and the report."""
+        for dataset in (given.dataset, given.validation):
+            if dataset is not None:
+                self._check_rows(dataset)
+        network = self._network(given.dataset)
+        problem = FunctionProblem(network, given.dataset.totals.weight_sum, self.getOrDefault("regParam"))
+        state, report = self._run(
+            self._algorithm(), problem, self._start(network), given, f"{self.getOrDefault('solver')}: asked for"
+        )
+        return network.to_raw(state.best), report
+
+    def _algorithm(self) -> Algorithm[Any]:
+        value = self.getOrDefault
+        if value("solver") == "l-bfgs":
+            return LBFGS(value("maxIter"), value("tol"))
+        if value("solver") == "gd":
+            limits = Limits(value("maxIter"), value("tol"))
+            return SyncSGD(SGD(), Constant(), value("stepSize"), 1.0, limits, value("seed"))
+        return self._plan().algorithm()
+
+    def _plan(self) -> Plan:
+        plan = super()._plan()
+        return plan if self.isSet("batchSize") else replace(plan, batch_size=self.getOrDefault("blockSize"))
+
+    def _start(self, network: Network) -> np.ndarray:
+        """The initial model's weights, or ``initialWeights``, or those of the seed."""
+        model = self._initial_model
+        given = self._column("initialWeights") if model is None else model.weights
+        if given is None:
+            return network.start(self.getOrDefault("seed"))
+        weights = np.asarray(given.toArray(), np.float64)
+        if len(weights) != network.size:
+            raise ValueError(
+                f"the initial model has {len(weights)} weights, but layers={list(network.layers)} have {network.size}; "
+                "give a model of such layers"
+            )
+        return network.from_raw(weights)
