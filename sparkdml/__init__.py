@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparkdml.builder import session
+    from sparkdml.custom import Batch, Estimator, Objective, ObjectiveModel
 
 __version__ = "0.1.0"
-__all__ = ["session"]
+__all__ = ["Batch", "Estimator", "Objective", "ObjectiveModel", "session"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from sparkdml.builder import session
 
         return session
+    if name in ("Batch", "Estimator", "Objective", "ObjectiveModel"):
+        from sparkdml import custom
+
+        return getattr(custom, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,37 +8,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sparkdml import cooperation
-from sparkdml.algorithms import LBFGS, Algorithm, Limits, SyncSGD
-from sparkdml.cooperating import COOPERATION_RANGES, CooperatingEstimator
+from sparkdml.algorithms import Algorithm, Limits, SyncSGD
 from sparkdml.cooperation import Plan
 from sparkdml.data.dataset import Dataset
 from sparkdml.fit.prepared import Prepared
+from sparkdml.function import METHODS, FunctionEstimator
 from sparkdml.optim.activations import ACTIVATIONS
 from sparkdml.optim.heads import Head
 from sparkdml.optim.network import Network, Standard
 from sparkdml.optim.schedules import Constant
-from sparkdml.optim.steps import SGD, STEPS
-from sparkdml.problem import FunctionProblem, inverse_of
+from sparkdml.optim.steps import SGD
+from sparkdml.problem import inverse_of
 from sparkdml.report.fit_report import FitReport
 
-#: Values of ``solver``: pyspark's, and methods by which workers cooperate that need no linear margins.
+#: Values of ``solver`` that pyspark has, and all.
 SPARK_SOLVERS = ("l-bfgs", "gd")
-METHODS = ("sgd", "model-averaging", "one-shot-averaging", "bmuf", "easgd")
 SOLVERS = (*SPARK_SOLVERS, *METHODS)
 
 
-class NetworkEstimator(CooperatingEstimator):
+class NetworkEstimator(FunctionEstimator):
     """An estimator of feed-forward networks, with :class:`~sparkdml.params.HasNetwork`'s parameters."""
 
-    RANGES: ClassVar = {
-        **COOPERATION_RANGES,
-        "maxIter": (0, math.inf),
-        "tol": (0, math.inf),
-        "regParam": (0, math.inf),
-        "blockSize": (1, math.inf),
-        "dropout": (0, 1 - 1e-12),
-    }
+    RANGES: ClassVar = {**FunctionEstimator.RANGES, "blockSize": (1, math.inf), "dropout": (0, 1 - 1e-12)}
+    OWN_SOLVERS = SPARK_SOLVERS
     #: In pyspark they may be set whatever the solver is.
     ALWAYS = frozenset(("stepSize",))
     #: What outputs are compared with labels by.
@@ -46,34 +38,13 @@ class NetworkEstimator(CooperatingEstimator):
 
     def checkParams(self) -> None:
         super().checkParams()
-        self._check_solver(self.getOrDefault("solver"))
         self._check_layers()
         activation = self.getOrDefault("activation")
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation='{activation}' is not known; it can be {', '.join(ACTIVATIONS)}")
 
     def _check_solver(self, solver: str) -> None:
-        if solver in cooperation.SOLVERS and solver not in METHODS:
-            raise ValueError(
-                f"solver='{solver}' is for margins that are linear in the coefficients, which a network's are not; use "
-                f"one of {', '.join(SOLVERS)}"
-            )
-        if solver not in SOLVERS:
-            raise ValueError(f"solver='{solver}' is not known; it can be {', '.join(SOLVERS)}")
-        self._check_used(solver)
-        if solver in METHODS:
-            optimizer = self.getOrDefault("optimizer")
-            if optimizer in cooperation.VARIANCE_REDUCED:
-                raise ValueError(
-                    f"optimizer='{optimizer}' is for margins that are linear in the coefficients, which a network's "
-                    f"are not; use one of {', '.join(STEPS)}"
-                )
-            self._check_method()
-        elif self.getOrDefault("codec") != cooperation.EXACT:
-            raise ValueError(
-                f"codec='{self.getOrDefault('codec')}' needs a solver of steps, such as sgd or model-averaging, and "
-                f"solver is '{solver}'; set that, or codec='{cooperation.EXACT}'"
-            )
+        super()._check_solver(solver)
         if solver == "l-bfgs" and self.getOrDefault("dropout") > 0.0:
             raise ValueError(
                 f"dropout={self.getOrDefault('dropout')} makes each gradient another one, and solver='l-bfgs' compares "
@@ -111,26 +82,21 @@ class NetworkEstimator(CooperatingEstimator):
             standard = Standard(dataset.statistics.mean, inverse_of(dataset.statistics.std))
         return Network(tuple(value("layers")), value("activation"), self.HEAD, value("dropout"), standard)
 
+    def _function(self, dataset: Dataset) -> Network:
+        return self._network(dataset)
+
     def _trained(self, given: Prepared) -> tuple[np.ndarray, FitReport]:
         """The weights for features as given, in Spark's order, and the report."""
-        for dataset in (given.dataset, given.validation):
-            if dataset is not None:
-                self._check_rows(dataset)
-        network = self._network(given.dataset)
-        problem = FunctionProblem(network, given.dataset.totals.weight_sum, self.getOrDefault("regParam"))
-        state, report = self._run(
-            self._algorithm(), problem, self._start(network), given, f"{self.getOrDefault('solver')}: asked for"
-        )
-        return network.to_raw(state.best), report
+        network, point, report = self._minimised(given)
+        assert isinstance(network, Network)
+        return network.to_raw(point), report
 
     def _algorithm(self) -> Algorithm[Any]:
         value = self.getOrDefault
-        if value("solver") == "l-bfgs":
-            return LBFGS(value("maxIter"), value("tol"))
         if value("solver") == "gd":
             limits = Limits(value("maxIter"), value("tol"))
             return SyncSGD(SGD(), Constant(), value("stepSize"), 1.0, limits, value("seed"))
-        return self._plan().algorithm()
+        return super()._algorithm()
 
     def _plan(self) -> Plan:
         plan = super()._plan()

@@ -20,6 +20,13 @@ def task_threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS", "1") or "1")
 
 
+def in_task() -> bool:
+    """Whether this process is one of Spark's Python workers."""
+    from pyspark import TaskContext
+
+    return TaskContext.get() is not None
+
+
 @functools.cache
 def settle() -> None:
     """At the end of a worker's first task: hide what it has loaded from the garbage collector."""
