@@ -21,7 +21,7 @@ def frame(spark):
     X = rng.standard_normal((300, FEATURES))
     labels = (X @ [1.0, -2.0, 0.5, 0.0] + 0.3 + rng.logistic(size=300) > 0).astype(float)
     rows = [(Vectors.dense(x), float(y), 1.0 + (n % 3)) for n, (x, y) in enumerate(zip(X, labels, strict=True))]
-    cached = spark.createDataFrame(rows, "features vector, label double, weight double").repartition(2).cache()
+    cached = spark.createDataFrame(rows, ["features", "label", "weight"]).repartition(2).cache()
     cached.count()
     yield cached
     cached.unpersist()

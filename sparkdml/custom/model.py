@@ -132,8 +132,8 @@ class _Predict:
         found = self.function.predict(self.function.params(self.point), features)
         if found.ndim not in (1, 2) or len(found) != len(features):
             raise ValueError(
-                f"the objective's predict returned shape {found.shape} for {len(features)} rows (n); return numbers, (n,), "
-                "or (n, k) for a column of vectors"
+                f"the objective's predict returned shape {found.shape} for n={len(features)} rows; return numbers, "
+                "(n,), or (n, k) for a column of vectors"
             )
         return found
 
