@@ -111,8 +111,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             return
         if self._sidecar() is None or self._value("solver") not in cooperation.SOLVERS:
             raise ValueError(
-                f"placement='{Server.name}' drives what workers can do at their own pace, solver='sgd', 'easgd' or "
-                f"'admm', not solver='{self._value('solver')}'; set that, or use another placement"
+                f"placement='{Server.name}' drives what workers can do at their own pace, solver='sgd', 'easgd', "
+                f"'admm' or 'svrg', not solver='{self._value('solver')}'; set that, or use another placement"
             )
         if self._value("staleGradients") == REVISION and self._value("optimizer") != "adagrad":
             raise ValueError(

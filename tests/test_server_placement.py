@@ -121,8 +121,9 @@ def test_stale_gradients_are_corrected(make_frame, rows, stale):
         {"solver": "sgd", "stepSize": 0.3, "miniBatchFraction": 0.1, "pipeline": True},
         {"solver": "easgd", "optimizer": "momentum", "stepSize": 0.02, "batchSize": 32},
         {"solver": "admm"},
+        {"solver": "svrg"},
     ],
-    ids=["downpour", "int8", "pipeline", "eamsgd", "admm"],
+    ids=["downpour", "int8", "pipeline", "eamsgd", "admm", "svrg"],
 )
 def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     data = make_frame(*rows[:2], kind="dense", partitions=4)

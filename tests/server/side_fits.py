@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -91,7 +92,9 @@ def beside_servers(
         with ThreadPoolExecutor(len(parts)) as threads:
             running = [threads.submit(run, number) for number in range(len(parts))]
             while state.stop is None:
-                state = watch.look(state)
+                before, state = state, watch.look(state)
+                if state is before:
+                    time.sleep(0.005)
                 for worker in running:
                     if worker.done() and state.stop is None:
                         worker.result()

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from parameter_servers import SECURITY, client, servers
 from side_fits import beside_servers, optimum, parts_of, problem_of, rows, together
 
-from sparkdml.algorithms import ADMM, EASGD, OWLQN, Compressed, Limits, ModelAveraging, SyncSGD
+from sparkdml.algorithms import ADMM, DSVRG, EASGD, OWLQN, Compressed, Limits, ModelAveraging, SyncSGD
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.intervals import Fixed
+from sparkdml.core import Turn
 from sparkdml.optim.descent import Descent
 from sparkdml.optim.schedules import Constant, InverseSquareRoot
 from sparkdml.optim.steps import FTRL, SGD, AdaGrad, Momentum, Step
-from sparkdml.placement.server import Pace, Sidecar
+from sparkdml.optim.variance_reduction import SVRG
+from sparkdml.placement.server import Pace, Sidecar, work
+from sparkdml.placement.server.anchored import Anchored
 from sparkdml.placement.server.consensus import Consensus
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
+from sparkdml.placement.ship import Inline
+from sparkdml.server.client import Push
+from sparkdml.server.wire import ServerTimeoutError
 
 X, Y = rows()
 PROBLEM = problem_of(X)
@@ -33,7 +42,8 @@ METHODS: dict[str, tuple[Algorithm, Sidecar]] = {
         EASGD(Descent(SGD(), 0.3, InverseSquareRoot(), batch_size=16), Fixed(4), LIMITS), Sidecar(staleness=-1)
     ),
     "eamsgd": (EAMSGD, Sidecar(staleness=1)),
-    "admm": (ADMM(LIMITS), Sidecar(staleness=-1)),
+    "admm": (ADMM(Limits(4, 0.0)), Sidecar(staleness=-1)),
+    "svrg": (DSVRG(SVRG(batch_rows=16), LIMITS), Sidecar(staleness=-1)),
 }  # fmt: skip
 
 
@@ -45,24 +55,27 @@ def test_at_their_own_pace_workers_come_near_the_optimum(method: str, workers: i
 
 
 @pytest.mark.parametrize("staleness", [-1, 1])
-def test_consensus_is_exact_where_workers_have_unlike_rows(staleness: int) -> None:
+@pytest.mark.parametrize("method", [ADMM(Limits(9, 0.0)), DSVRG(SVRG(), Limits(20, 0.0))], ids=["admm", "svrg"])
+def test_what_is_exact_is_so_where_workers_have_unlike_rows(method: Algorithm, staleness: int) -> None:
     """Rows are sorted by label; coefficients of no use are exactly 0."""
     order, problem = np.argsort(Y), problem_of(X, 0.02, 0.03)
     parts = parts_of(X[order], Y[order], 3)
     expected = together(OWLQN(200, 1e-12), problem, parts)
-    found, _ = beside_servers(ADMM(Limits(15, 0.0)), problem, parts, Sidecar(staleness=staleness), shards=2)
-    assert found.objective == pytest.approx(expected.objective, abs=1e-6)
+    found, _ = beside_servers(method, problem, parts, Sidecar(staleness=staleness), shards=2)
+    assert found.objective == pytest.approx(expected.objective, abs=1e-5)
     np.testing.assert_array_equal(found.coef == 0.0, expected.best == 0.0)
 
 
-def test_a_worker_that_begins_anew_replaces_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Consensus.before
+@pytest.mark.parametrize(
+    ("kind", "method"), [(Consensus, ADMM(Limits(9, 0.0))), (Anchored, DSVRG(SVRG(), Limits(15, 0.0)))]
+)
+def test_a_worker_that_begins_anew_replaces_its_share(kind, method, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kind.before
     monkeypatch.setattr(
-        Consensus,
+        kind,
         "before",
         lambda self, blocks, memory, turn: whole(self, blocks, memory if turn.clock % 7 else None, turn),
     )
-    method = ADMM(Limits(20, 0.0))
     found, _ = beside_servers(method, PROBLEM, parts_of(X, Y, 2), Sidecar(staleness=-1), shards=2)
     assert found.objective == pytest.approx(BEST, abs=1e-4)
 
@@ -186,6 +199,40 @@ def test_values_are_no_older_than_staleness_allows(staleness: int, pipe: bool, m
     state, told = beside_servers(ADAGRAD, PROBLEM, parts_of(inputs, labels, 4), Sidecar(staleness=staleness))
     assert state.iteration == 25
     assert all(told[str(worker)]["pushes_total{apply}"] >= 20 for worker in range(4)) or staleness < 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(Counting):
+    """One worker's turn raises."""
+
+    error: type[Exception]
+
+    def work(self, blocks, own, pulled, turn):
+        if turn == Turn(5, 1, 2):
+            raise self.error("of its own making", "", "")
+        return super().work(blocks, own, pulled, turn)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ServerTimeoutError])
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_worker_that_raises_lets_the_others_go(error, pipe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, labels = rows(features=4, count=40)
+    parts = parts_of(inputs, labels, 2)
+    problem = problem_of(inputs[:, :2])
+    failing = Failing(problem=problem, limits=Limits(25, -1.0), workers=2, staleness=1, pipe=pipe, error=error)
+    monkeypatch.setattr(work, "open_handle", lambda handle: parts[handle.partition])
+    with servers(1, 2, 1) as of, client(of) as driver, ThreadPoolExecutor(2) as threads:
+        orders = work.Orders(Inline(failing), (0, 1), (of[0].listening.address,), SECURITY)
+        ended = [threads.submit(work._served, orders, [SimpleNamespace(partition=n)], 0) for n in range(2)]
+        if error is RuntimeError:
+            assert "of its own making" in ended[1].result(20.0)[1]
+        else:
+            with pytest.raises(ServerTimeoutError):
+                ended[1].result(20.0)
+            driver.create("control", 3)
+            driver.assign({"control": Push(np.array([1.0, 0.0, -1.0]))})  # as the driver's end of the fit does
+            driver.lose(1)
+        assert ended[0].result(20.0) == ("done", None)
 
 
 @pytest.mark.parametrize("staleness", [1, -1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from sparkdml.algorithms import ADMM, EASGD, Compressed, SyncSGD
+from sparkdml.algorithms import ADMM, DSVRG, EASGD, Compressed, SyncSGD
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.algorithms.intervals import Fixed
+from sparkdml.placement.server.anchored import Anchored
 from sparkdml.placement.server.consensus import Consensus
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.gradients import Gradients
@@ -39,6 +40,9 @@ def _exact(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar:
     check(algorithm, sidecar)
     if isinstance(algorithm, EASGD):
         return Elastic(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
+    if isinstance(algorithm, DSVRG):
+        assert isinstance(problem, Problem)
+        return Anchored(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
     if isinstance(algorithm, ADMM):
         assert isinstance(problem, Problem)
         return Consensus(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
@@ -68,7 +72,7 @@ def check(algorithm: Algorithm, sidecar: Sidecar) -> None:
         check(algorithm.algorithm, sidecar)
     elif isinstance(algorithm, SyncSGD):
         sidecar.pace.check(sidecar.staleness, sidecar.stale, algorithm.step)
-    elif isinstance(algorithm, ADMM):
+    elif isinstance(algorithm, (ADMM, DSVRG)):
         _check_own_pace(algorithm, sidecar)
     elif isinstance(algorithm, EASGD):
         _check_own_pace(algorithm, sidecar)
@@ -78,8 +82,8 @@ def check(algorithm: Algorithm, sidecar: Sidecar) -> None:
             )
     else:
         raise ValueError(
-            "placement='server' drives what workers can do at their own pace, solver='sgd', 'easgd' or 'admm', and "
-            f"{type(algorithm).__name__} is not among them; set that, or use another placement"
+            "placement='server' drives what workers can do at their own pace, solver='sgd', 'easgd', 'admm' or 'svrg', "
+            f"and {type(algorithm).__name__} is not among them; set that, or use another placement"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from sparkdml.algorithms import ADMM
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
+from sparkdml.placement.server.shares import Shares
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
 from sparkdml.problem import Problem
 from sparkdml.server.client import Push
@@ -36,8 +37,7 @@ class Consensus(SideWork):
     ``staleness``. Convex: the optimum, under bounded delays; non-convex: no guarantee. rho stays what it is at first,
     for nobody sees residuals of one moment. Not where workers are as fast as each other: rounds then balance rho.
 
-    Servers keep each worker's part as well, and every push changes both alike: one that begins anew, without its
-    multipliers, replaces what it had told before.
+    A worker that begins anew, without its multipliers, replaces what it had told before (:class:`~.shares.Shares`).
     """
 
     problem: Problem
@@ -53,39 +53,31 @@ class Consensus(SideWork):
         return 0.5 * self.problem.loss.curvature / self.workers if rho is None else rho
 
     @property
+    def shares(self) -> Shares:
+        return Shares("", self.sizes)
+
+    @property
     def sums(self) -> Mapping[str, int]:
-        sizes = {name: len(push.update) for name, push in self.parts(np.zeros(self.problem.size)).items()}
-        return {_of(name, worker): rows for name, rows in sizes.items() for worker in range(self.workers)}
+        return self.shares.tables(self.workers)
 
     def begin(self, coef: np.ndarray) -> dict[str, Push]:
         """Everyone is at ``coef``."""
-        own = [self._own(worker, coef) for worker in range(self.workers)]
-        return {name: push for tables in (self.parts(self.workers * coef), *own) for name, push in tables.items()}
+        own = [self.shares.change(worker, coef) for worker in range(self.workers)]
+        return {**{name: push for tables in own for name, push in tables.items()}, **self.parts(self.workers * coef)}
 
     def point(self, pulled: Mapping[str, np.ndarray]) -> np.ndarray:
         return self.algorithm.shared(self.problem, self.joined(pulled) / self.workers, self.workers * self.rho)
 
     def before(self, blocks: Sequence[Block], memory: Share | None, turn: Turn) -> Draft:
-        own = {} if memory is not None else dict.fromkeys(_of(name, turn.worker) for name in self.parameters)
-        return Draft({**self.whole, **own}, memory)
+        own = [] if memory is not None else self.shares.own(turn.worker)
+        return Draft({**self.whole, **dict.fromkeys(own)}, memory)
 
     def work(self, blocks: Sequence[Block], own: Share | None, pulled: Mapping[str, np.ndarray], turn: Turn) -> Done:
-        z = self.point(pulled)
+        z, method = self.point(pulled), self.algorithm
         if own is None:
-            told = np.concatenate([pulled[_of(name, turn.worker)] for name in self.parameters])
-            own = Share(z, np.zeros(len(z)), told)
-        x = self.algorithm.local(
-            self.problem, blocks, own.x, z - own.u, self.rho, self.algorithm.exactness(own.x - z, self.rho)
-        )
+            own = Share(z, np.zeros(len(z)), self.shares.joined(pulled, self.shares.own(turn.worker)))
+        exactness = method.exactness(own.x - z, self.rho)
+        x = method.local(self.problem, blocks, own.x, z - own.u, self.rho, exactness)
         u = own.u + x - z
         change = x + u - own.told
-        updates = {**self.parts(change), **self._own(turn.worker, change)}
-        return Done(updates, Share(x, u, own.told + change), 1.0 / self.workers)
-
-    def _own(self, worker: int, vector: np.ndarray) -> dict[str, Push]:
-        return {_of(name, worker): push for name, push in self.parts(vector).items()}
-
-
-def _of(name: str, worker: int) -> str:
-    """A worker's part of a table, cut among shards as that is."""
-    return f"{name} of {worker}"
+        return Done(self.shares.change(turn.worker, change), Share(x, u, own.told + change), 1.0 / self.workers)

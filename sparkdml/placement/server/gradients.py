@@ -141,14 +141,10 @@ class Gradients(SideWork):
         step = self.algorithm.step
         name = next(name for name, known in STEPS.items() if known is type(step))
         options = {key: value for key, value in vars(step).items() if value != getattr(type(step), key)}
-        strengths = {"l1": 0.0, "l2": 0.0}
-        if penalised:
-            prox = proximal(self.problem)
-            strengths = {"l1": _only(prox.l1[: self.penalised]), "l2": _only(prox.l2[: self.penalised])}
         # that of steps which do not name a coefficient
         size = self.algorithm.step_size
         common = {"step_size": size, "divisor": self.problem.weight_sum, "stale": self.stale, "workers": self.workers}
-        return {"name": name, **common, **strengths, **options}
+        return {"name": name, **common, **self.strengths(penalised), **options}
 
     def before(self, blocks: Sequence[Block], memory: Ahead | None, turn: Turn) -> Draft:
         reading = memory is None or turn.clock % self.pace.clocks_of_pull == 0
@@ -187,15 +183,3 @@ class Gradients(SideWork):
         with np.errstate(over="ignore", invalid="ignore"):
             step = self.algorithm.step.update(ahead.point, slope, ahead.slots, size, count, proximal(self.problem))
         return Ahead(*step, count)
-
-
-def _only(values: np.ndarray) -> float:
-    """The one value that all have, but for features that do not vary: their coefficients stay 0 with any."""
-    values = values[values > 0.0]
-    if not len(values):
-        return 0.0
-    if np.ptp(values):
-        raise ValueError(
-            "placement='server' penalises all coefficients alike, which is not so here; use another placement"
-        )
-    return float(values[0])

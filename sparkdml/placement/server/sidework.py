@@ -13,6 +13,7 @@ from sparkdml.algorithms.progress import Limits
 from sparkdml.comm.codecs import codec
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
+from sparkdml.optim.steps import proximal
 from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
 from sparkdml.problem import Differentiable
 from sparkdml.server.client import Client, Push
@@ -107,7 +108,13 @@ class SideWork(ABC):
 
     @property
     def parameters(self) -> list[str]:
-        return [COEFFICIENTS, REST] if self.problem.size > self.penalised else [COEFFICIENTS]
+        return list(self.sizes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of the model's tables."""
+        free = self.problem.size - self.penalised
+        return {COEFFICIENTS: self.penalised, **({REST: free} if free else {})}
 
     @property
     def whole(self) -> dict[str, Rows]:
@@ -126,14 +133,17 @@ class SideWork(ABC):
 
     def create(self, client: Client) -> None:
         """Have the tables; whoever uses them says so first."""
-        free = self.problem.size - self.penalised
-        client.create(COEFFICIENTS, self.penalised, rule=self.rule(penalised=True))
-        if free:
-            client.create(REST, free, rule=self.rule(penalised=False))
+        for name, rows in self.sizes.items():
+            client.create(name, rows, rule=self.rule(penalised=name == COEFFICIENTS))
         client.create(PASSES, (self.limits.max_iterations + 1) * self.workers, columns=3)
         sizes = {READ: 1, CONTROL: 3, MISSING: self.workers, **self.sums}
         for name, rows in {**sizes, start_of(0): self.problem.size, start_of(1): self.problem.size}.items():
             client.create(name, rows)
+
+    def strengths(self, penalised: bool) -> dict[str, float]:
+        """Of the penalty of every coefficient; of none without. ValueError if it is not the same for all."""
+        prox, count = proximal(self.problem), self.penalised if penalised else 0
+        return {"l1": _only(prox.l1[:count]), "l2": _only(prox.l2[:count])}
 
     def joined(self, pulled: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.concatenate([pulled[name] for name in self.parameters])
@@ -142,3 +152,15 @@ class SideWork(ABC):
         """A vector over all coordinates by tables."""
         cut = np.split(vector, [self.penalised])
         return {name: Push(part, step_size=step_size) for name, part in zip(self.parameters, cut, strict=False)}
+
+
+def _only(values: np.ndarray) -> float:
+    """The one value that all have, but for features that do not vary: their coefficients stay 0 with any."""
+    values = values[values > 0.0]
+    if not len(values):
+        return 0.0
+    if np.ptp(values):
+        raise ValueError(
+            "placement='server' penalises all coefficients alike, which is not so here; use another placement"
+        )
+    return float(values[0])

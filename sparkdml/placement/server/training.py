@@ -127,7 +127,7 @@ class Server(Placement):
             ship(dataset.context, steps, 24 * problem.features) as there,
         ):
             steps.create(client)
-            client.assign({**steps.begin(state.coef), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
+            client.assign({**steps.begin(state.best), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
             partitions = tuple(handle.partition for handle in dataset.handles)
             orders = Orders(there, partitions, tuple(servers.addresses), servers.security)
             watch = _Watch(client, steps, history, on_round)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +65,10 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
         try:
             _work(orders, client, dict(zip(numbers, handles, strict=True)), attempt, pipes)
         except ServerError:
+            if steps.pipelined:
+                # calls under way wait for others, who shall not wait for these workers
+                with suppress(ServerError):
+                    _lose(client, numbers)
             raise
         except Exception:
             # returned, not raised: the cause is then told at once, and not after three more attempts
@@ -108,6 +112,10 @@ def _let_all_go(client: Client, numbers: Iterable[int]) -> None:
     control = client.pull({CONTROL: None})[CONTROL].copy()
     control[OVER] = 1.0
     client.assign({CONTROL: Push(control)})
+    _lose(client, numbers)
+
+
+def _lose(client: Client, numbers: Iterable[int]) -> None:
     for number in numbers:
         client.lose(number)
 
