@@ -25,7 +25,7 @@ from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import AllReduce, Choice, Partitioned, Server, Sidecar, choice, choose
+from sparkdml.placement import AllReduce, Choice, Launch, Partitioned, Server, Sidecar, choice, choose
 from sparkdml.problem import Problem
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -38,10 +38,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Who runs parameter servers, and how many.
+LAUNCH_PARAMS = (
+    "numServers", "replicas", "serverLaunch", "serverAddresses", "serverTokenFile", "serverCertificate", "serverKey",
+    "serverAuthority",
+)  # fmt: skip
+#: All that needs servers.
+SERVER_PARAMS = (*LAUNCH_PARAMS, "staleness", "backupWorkers", "staleGradients", "workerGroups")
 #: Parameters that a resumed fit may have changed: they do not decide what is learned.
 INDIFFERENT = frozenset(
     ("placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
-     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds")
+     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds", *LAUNCH_PARAMS)
 )  # fmt: skip
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
@@ -91,7 +98,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _check_server(self) -> None:
         """Refuse parameters of servers without servers, and what servers cannot do."""
         if self.getPlacement() != Server.name:
-            for name in ("staleness", "numServers", "backupWorkers", "replicas", "staleGradients"):
+            for name in SERVER_PARAMS:
                 if self.hasParam(name) and self.isSet(name):
                     raise ValueError(
                         f"{name} is of placement='{Server.name}', and placement is "
@@ -110,8 +117,6 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
                 f"staleGradients='{REVISION}' revises the steps of optimizer='adagrad', not of "
                 f"'{self._value('optimizer')}'; set one of them otherwise"
             )
-        if self._column("checkpointDir"):
-            raise ValueError(f"placement='{Server.name}' keeps no checkpoints; unset checkpointDir")
 
     @abstractmethod
     def _train(self, given: Prepared) -> Any:
@@ -272,6 +277,16 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             backup_workers=value("backupWorkers"),
             replicas=value("replicas"),
             stale=value("staleGradients"),
+            groups=value("workerGroups"),
+            launch=Launch(
+                how=value("serverLaunch"),
+                addresses=tuple(value("serverAddresses")),
+                token_file=value("serverTokenFile"),
+                certificate=value("serverCertificate"),
+                key=value("serverKey"),
+                authority=value("serverAuthority"),
+            ),
+            keep_every=self.getCheckpointInterval() if self._column("checkpointDir") else 0,
         )
 
     def _cannot_partition(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.optim.gradient import total_loss
-from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SEEN, WANTED, Steps, start_of
+from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, PASSES, SCALES, SEEN, WANTED, Steps, start_of
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
@@ -26,21 +27,20 @@ from sparkdml.server.wire.errors import ServerError
 #: A worker waits so long for others to get on; whether they still run, Spark knows better.
 WAIT_SECONDS = 4 * 3600.0
 CALL_SECONDS = 60.0
+#: For servers to hear that the fit is lost.
+GIVE_UP_SECONDS = 5.0
 LOOK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker is told. ``steps`` has :class:`~.tables.Steps`; worker n works on the n-th of the handles.
-
-    scale : what a push is multiplied by: it stands for all workers where each takes a step of its own.
-    """
+    """What every worker is told. ``steps`` has :class:`~.tables.Steps`; worker n works on the n-th of the handles."""
 
     steps: Shipped
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     security: Security
-    scale: float
+    fit: str
 
 
 def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, Any]]]:
@@ -55,16 +55,23 @@ def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, 
         try:
             yield _served(orders, list(handles), attempt)
         except ServerError as error:
+            _give_up(orders, str(error))
             yield "lost", str(error)
         settle()
 
     return run
 
 
+def _give_up(orders: Orders, why: str) -> None:
+    """Others wait for these workers at the servers that still answer: they shall not."""
+    with suppress(ServerError), Client(orders.addresses, orders.security, GIVE_UP_SECONDS, orders.fit) as client:
+        client.fail(f"a worker lost one of its servers: {why}")
+
+
 def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
     steps: Steps = orders.steps.value
     numbers = [orders.partitions.index(handle.partition) for handle in handles]
-    with Client(orders.addresses, orders.security, CALL_SECONDS) as client:
+    with Client(orders.addresses, orders.security, CALL_SECONDS, orders.fit) as client:
         steps.create(client)
         try:
             _work(orders, steps, client, dict(zip(numbers, handles, strict=True)), attempt)
@@ -78,7 +85,7 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
 
 
 def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Handle], attempt: int) -> None:
-    """Turns of all these workers, one after another, until the fit is over."""
+    """Turns of all these workers, the slowest first, until the fit is over: so nobody here waits for anybody here."""
     blocks, missing = {}, []
     for number, handle in handles.items():
         try:
@@ -95,8 +102,9 @@ def _work(orders: Orders, steps: Steps, client: Client, handles: Mapping[int, Ha
         for number, there in blocks.items()
     }
     while working:
+        slowest = min(worker.clock for worker in working.values())
         for number, worker in list(working.items()):
-            if not worker.turn():
+            if worker.clock == slowest and not worker.turn():
                 client.leave(number)
                 working.pop(number)
 
@@ -129,9 +137,11 @@ class _Worker:
     seconds: float = 0.0
 
     def turn(self) -> bool:
-        """One clock; False if the fit is over."""
+        """One clock, or none where it is held up; False if the fit is over."""
         steps = self.steps
         clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
+        if self._is_held(clock):
+            return True
         wanted = dict.fromkeys([*steps.parameters, CONTROL])
         pulled = self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS)
         if pulled[CONTROL][OVER]:
@@ -141,13 +151,15 @@ class _Worker:
             self._start(clock, point)
             if clock == steps.last_clock:
                 return False
+            if self._is_held(clock):
+                return True
         else:
             self._answer(int(pulled[CONTROL][WANTED]))
         began = time.perf_counter()
         turn = Turn(clock, self.number, steps.workers)
         gradient = steps.algorithm.gradient(steps.problem, self.blocks, point, turn)
         self.seconds += time.perf_counter() - began
-        pushes = steps.parts(gradient * self.orders.scale, steps.step_size(clock))
+        pushes = steps.parts(gradient * pulled[CONTROL][SCALES + self.number], steps.step_size(clock))
         verdicts = self.client.push(self.number, clock, self.attempt, pushes)
         self.behind = "duplicate" in verdicts
         self.clock = self.client.arrive(self.number, self.attempt) if "late" in verdicts else clock + 1
@@ -158,12 +170,23 @@ class _Worker:
 
         A copy of a task that lags behind the other reads later values than its clock's, and tells nothing.
         """
-        number = clock // self.steps.rounds_of_pass
-        if number > self.told and not self.behind:
+        number, beyond = divmod(clock, self.steps.rounds_of_pass)
+        if beyond == 0 and number > self.told and not self.behind:
             if self.number == 0:
                 self._wait_until_seen(number - 1)
                 self.client.assign({start_of(number): Push(point)})
             self._tell(number, point)
+
+    def _is_held(self, clock: int) -> bool:
+        """Whether the driver still takes the state at this clock: all servers stay there while this push is missing."""
+        number, beyond = divmod(clock, self.steps.rounds_of_pass)
+        if self.number or beyond or number != self.told or not (self.steps.in_step and self.steps.keeps(number)):
+            return False
+        control = self.client.pull({CONTROL: None})[CONTROL]
+        if control[OVER] or control[SEEN] > number:
+            return False
+        time.sleep(LOOK_SECONDS)
+        return True
 
     def _answer(self, number: int) -> None:
         """Else the driver says at which point it wants to know all losses."""
