@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -13,6 +19,7 @@ import pytest
 from sparkdml.classification import LogisticRegression
 
 pytestmark = pytest.mark.fault
+ROOT = Path(__file__).resolve().parents[2]
 ESTIMATOR = LogisticRegression(
     regParam=0.05, solver="sgd", optimizer="momentum", miniBatchFraction=0.1, maxIter=8, tol=0.0, placement="server"
 )
@@ -94,6 +101,48 @@ def test_without_checkpoints_a_lost_server_ends_the_fit_with_the_cause(frame):
     with pytest.raises(RuntimeError, match=r"parameter server 127\.0\.0\.1"):
         ESTIMATOR.copy().setOnRound(Killing(server0=4)).fit(frame)
     assert time.monotonic() - began < 60.0
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with checkpoints", "without"])
+def test_an_external_server_that_comes_back_empty_is_waited_for_and_filled(frame, calm, tmp_path, kept):
+    (tmp_path / "token").write_text(secrets.token_hex(32))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "sparkdml.server", "serve", "--port", str(port)]
+    processes: list[subprocess.Popen] = []
+
+    def begin() -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        words = [*command, "--token-file", str(tmp_path / "token")]
+        processes.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE))
+
+    def end(history) -> None:
+        if len(history.rounds) == 5 and len(processes) == 1:
+            processes[0].kill()
+            processes[0].wait()
+            threading.Timer(1.0, begin).start()  # as systemd would
+
+    estimator = ESTIMATOR.copy()._set(
+        serverLaunch="external", serverAddresses=[f"127.0.0.1:{port}"], serverTokenFile=str(tmp_path / "token")
+    )
+    try:
+        begin()
+        processes[0].stdout.readline()
+        if kept:
+            estimator._set(checkpointDir=str(tmp_path / "kept"), checkpointInterval=2)
+            np.testing.assert_array_equal(numbers(estimator.setOnRound(end).fit(frame)), numbers(calm))
+        else:
+            with pytest.raises(RuntimeError, match=f"parameter server 127.0.0.1:{port}"):
+                estimator.setOnRound(end).fit(frame)
+            deadline = time.monotonic() + 10.0
+            while len(processes) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+        assert len(processes) == 2
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 def test_with_backups_a_fit_outlives_one_server_after_the_other(frame):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 #: For all tasks to run; slots that others hold longer are not waited for.
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 #: Longer than any fit.
 STAY_SECONDS = 1e7
