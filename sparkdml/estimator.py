@@ -25,7 +25,7 @@ from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import AllReduce, Choice, Pace, Partitioned, Server, Sidecar, choice, choose
+from sparkdml.placement import AllReduce, Choice, Launch, Pace, Partitioned, Server, Sidecar, choice, choose
 from sparkdml.problem import Differentiable
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
@@ -38,24 +38,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Who runs parameter servers, and how many.
+LAUNCH_PARAMS = (
+    "numServers", "replicas", "serverLaunch", "serverAddresses", "serverTokenFile", "serverCertificate", "serverKey",
+    "serverAuthority",
+)  # fmt: skip
+#: All that needs servers.
+SERVER_PARAMS = (
+    *LAUNCH_PARAMS, "staleness", "backupWorkers", "staleGradients", "workerGroups", "pushEvery", "pullEvery",
+    "pipeline",
+)  # fmt: skip
 #: Parameters that a resumed fit may have changed: they do not decide what is learned.
 INDIFFERENT = frozenset(
     ("placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
-     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds")
+     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds", *LAUNCH_PARAMS)
 )  # fmt: skip
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
-#: Parameters of ``placement='server'``.
-BESIDE = (
-    "staleness",
-    "numServers",
-    "backupWorkers",
-    "replicas",
-    "staleGradients",
-    "pushEvery",
-    "pullEvery",
-    "pipeline",
-)
 
 
 class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, PlainValues, Saved):
@@ -102,7 +101,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _check_server(self) -> None:
         """Refuse parameters of servers without servers, and what servers cannot do."""
         if self.getPlacement() != Server.name:
-            for name in BESIDE:
+            for name in SERVER_PARAMS:
                 if self.hasParam(name) and self.isSet(name):
                     raise ValueError(
                         f"{name} is of placement='{Server.name}', and placement is "
@@ -119,8 +118,6 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
                 f"staleGradients='{REVISION}' revises the steps of optimizer='adagrad', not of "
                 f"'{self._value('optimizer')}'; set one of them otherwise"
             )
-        if self._column("checkpointDir"):
-            raise ValueError(f"placement='{Server.name}' keeps no checkpoints; unset checkpointDir")
 
     @abstractmethod
     def _train(self, given: Prepared) -> Any:
@@ -282,6 +279,16 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             replicas=value("replicas"),
             stale=value("staleGradients"),
             pace=Pace(value("pushEvery"), value("pullEvery"), value("pipeline")),
+            groups=value("workerGroups"),
+            launch=Launch(
+                how=value("serverLaunch"),
+                addresses=tuple(value("serverAddresses")),
+                token_file=value("serverTokenFile"),
+                certificate=value("serverCertificate"),
+                key=value("serverKey"),
+                authority=value("serverAuthority"),
+            ),
+            keep_every=self.getCheckpointInterval() if self._column("checkpointDir") else 0,
         )
 
     def _cannot_partition(self) -> str:

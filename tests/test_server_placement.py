@@ -247,7 +247,6 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
             },
             "adagrad",
         ),
-        ({"placement": "server", "solver": "sgd", "checkpointDir": "here"}, "checkpointDir"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_any_job(frame, params, told):

@@ -7,8 +7,10 @@ from typing import Any
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import HasSeed, HasStepSize
 
+from sparkdml.params.servers import HasServers
 
-class HasCooperation(HasSeed, HasStepSize):
+
+class HasCooperation(HasServers, HasSeed, HasStepSize):
     """Parameters of solvers in which workers take steps of their own, and of what is sent between them."""
 
     optimizer: Param[str] = Param(

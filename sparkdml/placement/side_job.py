@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,22 @@ logger = logging.getLogger(__name__)
 
 
 class SideJob:
-    """``run``, which starts a job and waits for its results, in a thread; ``name`` is the job's group."""
+    """``run``, which starts a job and waits for its results, in a thread; ``name`` is the job's group.
 
-    def __init__(self, sc: SparkContext, name: str, description: str, run: Callable[[], list[Any]]) -> None:
+    ``beside`` are groups of jobs that belong to this one: they are no others who wait for slots.
+    """
+
+    def __init__(
+        self,
+        sc: SparkContext,
+        name: str,
+        description: str,
+        run: Callable[[], list[Any]],
+        beside: Collection[str] = (),
+    ) -> None:
         from pyspark import InheritableThread
 
-        self._sc, self._name = sc, name
+        self._sc, self._name, self._beside = sc, name, beside
         self.results: list[Any] = []
         self.error: Exception | None = None
         self.gave_way = False
@@ -90,7 +100,7 @@ class SideJob:
     def _others_wait(self) -> bool:
         """Whether a job of others has tasks to run, and none of them runs."""
         tracker = self._sc.statusTracker()
-        own = set(tracker.getJobIdsForGroup(self._name))
+        own = {job for group in (self._name, *self._beside) for job in tracker.getJobIdsForGroup(group)}
         others = [job for job in tracker.getActiveJobsIds() if job not in own]
         if self.ended() or not others:
             return False

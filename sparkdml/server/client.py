@@ -14,20 +14,23 @@ import numpy as np
 from sparkdml.server.link import Link
 from sparkdml.server.routing import Push, Routes, Rows, even
 from sparkdml.server.specs import TableSpec
+from sparkdml.server.table_state import TableState
 from sparkdml.server.wire import Header, Security
 
 
 class Client:
     """Of the shards at ``addresses``; of several addresses ``a|b`` the first that answers is taken. Use ``with``.
 
+    Servers refuse its calls unless ``fit`` is the one that has begun there; none has on servers that nobody shares.
+
     Shard s has the rows ``bounds[s]`` to ``bounds[s + 1] - 1`` of a table. Calls of several threads take turns at each
     shard. All calls raise ServerUnreachableError, ServerTimeoutError and ServerRefusedError.
     """
 
-    def __init__(self, addresses: Sequence[str], security: Security, timeout: float = 60.0) -> None:
+    def __init__(self, addresses: Sequence[str], security: Security, timeout: float = 60.0, fit: str = "") -> None:
         name = secrets.token_hex(8)
         self.timeout = timeout
-        self._links = [Link(address.split("|"), security, timeout, name) for address in addresses]
+        self._links = [Link(address.split("|"), security, timeout, name, fit) for address in addresses]
         self._threads = ThreadPoolExecutor(len(addresses), "shard") if len(addresses) > 1 else None
         self._routes = Routes(len(addresses))
 
@@ -42,6 +45,30 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # fits
+
+    def begin(
+        self, workers: int, staleness: int = -1, backup_workers: int = 0, clock: int = 0, instead_of: str = ""
+    ) -> None:
+        """This client's fit begins: no tables, and workers at ``clock`` (see :class:`~.clocks.Ledger`).
+
+        Refused while another fit is alive there, but for ``instead_of``.
+        """
+        clocks = {"workers": workers, "staleness": staleness, "backup_workers": backup_workers, "clock": clock}
+        self._each(lambda _, link: link.change("begin", {**clocks, "instead_of": instead_of}))
+
+    def fail(self, why: str) -> None:
+        """Have all servers that can be reached refuse further calls of this fit, with the reason."""
+        self._each(lambda _, link: link.change("fail", {"why": why}))
+
+    def end(self) -> None:
+        """The fit is over: its tables go, and others may begin."""
+        self._each(lambda _, link: link.change("end", {}))
+
+    def split(self, groups: Sequence[Sequence[int]]) -> None:
+        """Have these groups of workers rounds of their own (:meth:`~.clocks.Ledger.split`)."""
+        self._each(lambda _, link: link.change("split", {"groups": [list(group) for group in groups]}))
 
     # tables
 
@@ -161,6 +188,21 @@ class Client:
         header = {"name_keys": True}
         answers = self._each(lambda _, link: link.parts("pull", (header, [({"table": name}, None, None)])))
         return _joined([arrays for _, arrays in answers])
+
+    def state(self, name: str) -> TableState:
+        """All that a table holds, of one moment within a shard."""
+        answers = self._each(lambda _, link: link.ask("state", {"table": name}))
+        return TableState.joined([TableState.of(arrays) for _, arrays in answers])
+
+    def restore(self, name: str, state: TableState) -> None:
+        """Have a new table hold ``state``; slots that are not in it stay as new."""
+        bounds = self._routes.bounds(name)
+
+        def put(shard: int, link: Link) -> None:
+            part = state.within(int(bounds[shard]), int(bounds[shard + 1]))
+            link.change("restore", {"table": name}, part.arrays())
+
+        self._each(put)
 
     # functions
 

@@ -41,12 +41,19 @@ class Ledger:
     have pushed (Chen et al., *Revisiting distributed synchronous SGD*, 2016), and takes a push at least. ``groups``
     (see :func:`sparkdml.server.groups.grouped`) have rounds of their own: BSP within a group, ASP between them.
 
+    A fit that goes on from a checkpoint begins at a later ``clock`` than 0.
+
     Attempts of one worker (retries, speculative copies) share its clock: whichever brings a push first is heard. A
     refused call changes nothing. Equal calls give equal answers.
     """
 
     def __init__(
-        self, workers: int, staleness: int, backup_workers: int = 0, groups: Sequence[Sequence[int]] | None = None
+        self,
+        workers: int,
+        staleness: int,
+        backup_workers: int = 0,
+        groups: Sequence[Sequence[int]] | None = None,
+        clock: int = 0,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers}; there must be 1 or more")
@@ -62,10 +69,12 @@ class Ledger:
         self.workers = workers
         self.staleness = staleness
         self.backup_workers = backup_workers
-        self._seats = [Seat() for _ in range(workers)]
+        if clock < 0:
+            raise ValueError(f"clock={clock}; clocks count from 0")
+        self._seats = [Seat(clock, values_of=clock) for _ in range(workers)]
         parts = [range(workers)] if groups is None else groups
         self._regroup(
-            [Group(members) for members in check_groups(parts, workers, backup_workers)] if staleness == 0 else []
+            [Group(part, clock) for part in check_groups(parts, workers, backup_workers)] if staleness == 0 else []
         )
         self._steps = 0
         self._closed: list[Round] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import subprocess
@@ -16,10 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from sparkdml.server.client import Client
-from sparkdml.server.wire import Security
+from sparkdml.server.wire import Header, Security, ServerError, ServerUnreachableError, connect
+
+logger = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
+#: For a server to tell how it is.
+_LOOK_SECONDS = 2.0
 #: One shard, one core: more shards are how to use more.
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
@@ -80,15 +85,44 @@ class Servers:
     def client(self, timeout: float = 60.0) -> Client:
         return Client(self.addresses, self.security, timeout)
 
+    def tend(self) -> bool:
+        """Begin a new backup for every shard that has lost one of its two servers; whether there was any.
+
+        Raises ServerUnreachableError where both are lost.
+        """
+        alone = [shard for shard in range(len(self.backups)) if self._is_alone(shard)]
+        for shard in alone:
+            logger.warning("shard %d of the parameter servers is on its own, and gets a new backup", shard)
+            self.replace_backup(shard)
+        return bool(alone)
+
     def replace_backup(self, shard: int) -> None:
-        """Begin a new backup, which catches up with whichever of the shard's servers lives."""
-        alive = next((c for c in (self.primaries[shard], self.backups[shard]) if c.process.poll() is None), None)
-        if alive is None:
-            raise RuntimeError(f"shard {shard} has lost its primary and its backup; restore it from a snapshot")
-        gone = self.backups[shard] if alive is self.primaries[shard] else self.primaries[shard]
+        """Begin a new backup, which catches up with whichever of the shard's servers lives and was not superseded."""
+        first, second = self.primaries[shard], self.backups[shard]
+        if all(child.process.poll() is not None for child in (first, second)):
+            what = "it has ended, and so has the shard's other server; restore the shard from a snapshot"
+            raise ServerUnreachableError(first.address, "go on with a backup", what)
+        lost = first.process.poll() is not None or self._status(first).get("is_superseded")
+        alive, gone = (second, first) if lost else (first, second)
         gone.end()
         self.primaries[shard] = alive
         (self.backups[shard],) = self._start([("--backup-of", alive.address)])
+
+    def _is_alone(self, shard: int) -> bool:
+        """Whether one of the two has ended, or took the other's place, or goes on without it."""
+        first, second = self.primaries[shard], self.backups[shard]
+        if first.process.poll() is not None or second.process.poll() is not None:
+            return True
+        told = self._status(first)
+        return bool(told) and bool(told["is_superseded"] or not told["has_backup"])
+
+    def _status(self, child: Child) -> Header:
+        """What a server tells of itself; nothing where it is too busy for that."""
+        try:
+            with connect(child.address, self.security, _LOOK_SECONDS) as connection:
+                return connection.call("status", {})[0]
+        except ServerError:
+            return {}
 
     def close(self) -> None:
         _end((*self.primaries, *self.backups))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import ssl
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +19,20 @@ from sparkdml.server.wire import Connection, Header, Security, ServerRefusedErro
 Told = tuple[Header, Keys | None, np.ndarray | None]
 Answer = tuple[Header, list[np.ndarray]]
 
+#: Between attempts to reach a server whose connection broke.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
 
 class Link:
     """Threads take turns. ``addresses``: the shard's server, then its backup."""
 
-    def __init__(self, addresses: Sequence[str], security: Security, timeout: float, client: str) -> None:
+    def __init__(
+        self, addresses: Sequence[str], security: Security, timeout: float, client: str, fit: str = ""
+    ) -> None:
+        self._timeout = timeout
         self._connections = [Connection(address, security, timeout) for address in addresses]
         self._client, self._number = client, 0
+        self._fit = {"fit": fit} if fit else {}
         self._known = KnownDigests()
         self._lock = threading.Lock()
 
@@ -34,10 +45,10 @@ class Link:
         with self._lock:
             return self._call(op, header, (), **options)
 
-    def change(self, op: str, header: Header) -> Answer:
+    def change(self, op: str, header: Header, arrays: Sequence[np.ndarray] = ()) -> Answer:
         """A call that is carried out once, however often it is sent."""
         with self._lock:
-            return self._call(op, self._numbered(header), ())
+            return self._call(op, self._numbered(header), arrays)
 
     def compute(self, function: str, tables: Sequence[str], numbers: dict[str, Any], changes: bool) -> Answer:
         header = {"function": function, "tables": list(tables), "numbers": numbers}
@@ -86,11 +97,34 @@ class Link:
         return {**header, "parts": parts}, arrays
 
     def _call(self, op: str, header: Header, arrays: Sequence[np.ndarray], **options: Any) -> Answer:
+        """Connections that broke are made anew, once where there is a backup, else for the time of ``timeout``.
+
+        Changes are numbered, so that they may be sent again.
+        """
+        header = {**header, **self._fit}
+        end, pause, broke = math.inf, _FIRST_PAUSE, False
         while True:
+            backup = len(self._connections) > 1
             try:
                 return self._connections[0].call(op, header, arrays, **options)
-            except (ServerUnreachableError, ServerRefusedError) as error:
-                gone = isinstance(error, ServerUnreachableError) or error.kind == "superseded"
-                if len(self._connections) == 1 or not gone:
+            except ServerRefusedError as error:
+                if not backup or error.kind != "superseded":
                     raise
-                self._connections.pop(0).close()
+            except ServerUnreachableError as error:
+                end = min(end, time.monotonic() + self._timeout)
+                if _may_heal(error) and not (broke and backup) and time.monotonic() + pause < end:
+                    time.sleep(pause)
+                    pause, broke = min(2.0 * pause, _LONGEST_PAUSE), True
+                    continue
+                if not backup:
+                    raise
+            self._connections.pop(0).close()
+            end, broke = math.inf, False
+
+
+def _may_heal(error: ServerUnreachableError) -> bool:
+    """Whether a connection broke or found no way; where it was refused nobody listens any more."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN):
+        return True
+    return isinstance(cause, (ConnectionError, ssl.SSLEOFError)) and not isinstance(cause, ConnectionRefusedError)

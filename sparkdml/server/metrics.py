@@ -38,6 +38,11 @@ class Metrics:
             buckets=_CLOCKS,
         )
 
+    def forget(self) -> None:
+        """All that was counted by worker."""
+        for metric in (self._pushes, self._pulls, self._received, self._sent, self._waits, self._staleness):
+            metric.clear()
+
     def pushed(self, worker: str, verdict: str, size: int) -> None:
         self._pushes.labels(worker, verdict).inc()
         self._received.labels(worker).inc(size)

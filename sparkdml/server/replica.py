@@ -19,7 +19,16 @@ import numpy as np
 
 from sparkdml.server import snapshot
 from sparkdml.server.shard import Shard
-from sparkdml.server.wire import Connection, Header, Reply, Security, ServerError, ServerRefusedError, connect
+from sparkdml.server.wire import (
+    Connection,
+    Header,
+    Reply,
+    Security,
+    ServerError,
+    ServerRefusedError,
+    ServerUnreachableError,
+    connect,
+)  # fmt: skip
 from sparkdml.server.wire.errors import RefusedCallError
 
 logger = logging.getLogger(__name__)
@@ -78,7 +87,11 @@ class Primary:
             self._behind.append((op, header, [array.copy() for array in arrays]))
             return
         try:
-            self._send_all(self._backup, [(op, header, list(arrays))])
+            try:
+                self._send_all(self._backup, [(op, header, list(arrays))])
+            except ServerUnreachableError:
+                # a connection that was cut is made anew; the number tells whether the change has come before
+                self._send_all(self._backup, [(op, header, list(arrays))])
         except ServerError as error:
             if isinstance(error, ServerRefusedError) and error.kind == "promoted":
                 self.superseded = True

@@ -22,6 +22,7 @@ class AdaptiveRevision(Rule):
     """
 
     reads = True
+    lasting = _READ
 
     def __init__(
         self, step_size: float, l1: float, l2: float, divisor: float, workers: int, epsilon: float = 1e-10

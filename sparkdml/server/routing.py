@@ -59,6 +59,9 @@ class Routes:
     def remove(self, name: str) -> None:
         self._tables.pop(name, None)
 
+    def bounds(self, name: str) -> np.ndarray:
+        return self._table(name)[1]
+
     def pushes(self, updates: Mapping[str, Push]) -> list[list[Told]]:
         """What to tell each shard; one with none of a table's rows is told so: a push is a step of all of the table."""
         told: list[list[Told]] = [[] for _ in range(self.shards)]

@@ -32,6 +32,8 @@ class Rule(ABC):
     lazy: bool = False
     #: Whether it is told what each worker is given.
     reads: bool = False
+    #: How many of the slots, the first ones, say nothing about single workers; None for all.
+    lasting: int | None = None
     step_size: float = 1.0
 
     def slots(self, rows: int, width: int) -> Slots:

@@ -32,6 +32,7 @@ class Stepped(Rule):
         self.stale = stale
         self.reads = stale.reads
         self._own = len(step.slots(0))
+        self.lasting = self._own + stale.lasting
         self.lazy = l1 > 0.0 or l2 > 0.0
 
     def slots(self, rows: int, width: int) -> Slots:

@@ -133,6 +133,7 @@ class Server:
             "connections": self.listening.connections,
             "has_backup": int(self._primary.has_backup),
             "is_backup": int(backup),
+            "is_superseded": int(self._primary.superseded),
         }
 
 

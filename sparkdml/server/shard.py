@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sparkdml.server import table_state
 from sparkdml.server.clocks import Ledger, Verdict
 from sparkdml.server.coding import packed
 from sparkdml.server.functions import requested
@@ -21,6 +22,7 @@ from sparkdml.server.metrics import NOBODY, Metrics
 from sparkdml.server.parts import Part, argument, named, read_parts, spelled_out, summed
 from sparkdml.server.specs import Budget, TableSpec
 from sparkdml.server.tables import Table, table
+from sparkdml.server.tenancy import Tenancy
 from sparkdml.server.wire import Header, Reply
 from sparkdml.server.wire.errors import RefusedCallError
 
@@ -55,22 +57,29 @@ class Shard:
     def __init__(self, ledger: Ledger, room: Room, metrics: Metrics) -> None:
         self.ledger, self.metrics = ledger, metrics
         self.tables: dict[str, Table] = {}
+        self.tenancy = Tenancy()
         self.budget, self.keys = Budget(room.tables), KeyCache(room.keys)
         self.pending: dict[tuple[int, int], list[Part]] = {}
         self.answered: OrderedDict[str, tuple[int, Header]] = OrderedDict()
         self.changed = threading.Condition(threading.RLock())
         self.log: Log = lambda *_: None
         self.closing = False
-        self._calls = {"pull": self._pull, "status": self._status, "exchange": self._exchange, "compute": self._compute}
-        changes = self._create, self._drop, self._arrive, self._leave, self._lose, self._push, self._assign
+        calls = self._pull, self._status, self._exchange, self._compute, self._state
+        self._calls = {call.__name__[1:]: call for call in calls}
+        changes = (
+            self._begin, self._fail, self._end, self._create, self._drop, self._restore,
+            self._arrive, self._leave, self._lose, self._split, self._push, self._assign,
+        )  # fmt: skip
         self._writes = {change.__name__[1:]: change for change in changes}
 
     def __call__(self, op: str, header: Header, arrays: list[np.ndarray], peer: str) -> Reply:
-        if op in self._calls:
-            return self._calls[op](header, arrays)
-        if op not in self._writes:
+        if op not in self._calls and op not in self._writes:
             raise RefusedCallError("unknown", f"'{op}' is nothing that this server does")
-        with self.changed:
+        calling = self.tenancy.calling(op, header.get("fit", ""))
+        if op in self._calls:
+            with calling:
+                return self._calls[op](header, arrays)
+        with self.changed, calling:
             return self._once(op, header, arrays, self._writes[op])
 
     def close(self) -> None:
@@ -99,6 +108,36 @@ class Shard:
         self.changed.notify_all()
         return answer, results
 
+    # fits
+
+    def _begin(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        """Clocks and tables of a fit, instead of those of the one before."""
+        names = "workers", "staleness", "backup_workers", "clock"
+        workers, staleness, backup_workers, clock = (argument(header, name, int) for name in names)
+        fit, before = argument(header, "fit", str), argument(header, "instead_of", str)
+        try:
+            ledger = Ledger(workers, staleness, backup_workers, clock=clock)
+        except ValueError as error:
+            raise RefusedCallError("argument", str(error)) from None
+        self.tenancy.begin(fit, before)
+        self._clear(ledger)
+        return {}, ()
+
+    def _fail(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        self.tenancy.fail(argument(header, "why", str)[:2000])
+        return {}, ()
+
+    def _end(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        self.tenancy.end(header.get("fit", ""))
+        self._clear(self.ledger)
+        return {}, ()
+
+    def _clear(self, ledger: Ledger) -> None:
+        self.ledger, self.budget.used = ledger, 0
+        self.tables.clear()
+        self.pending.clear()
+        self.metrics.forget()
+
     # tables
 
     def _create(self, header: Header, arrays: list[np.ndarray]) -> Reply:
@@ -123,6 +162,14 @@ class Shard:
         self.budget.used -= gone.rows * gone.spec.row_bytes
         return {}, ()
 
+    def _state(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        with self.changed:
+            return {}, table_state.taken(named(self.tables, header.get("table")))
+
+    def _restore(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        table_state.put(named(self.tables, header.get("table")), arrays)
+        return {}, ()
+
     # clocks
 
     def _arrive(self, header: Header, arrays: list[np.ndarray]) -> Reply:
@@ -137,6 +184,14 @@ class Shard:
 
     def _lose(self, header: Header, arrays: list[np.ndarray]) -> Reply:
         self._told(self.ledger.lose, argument(header, "worker", int))
+        self._step_rounds()
+        return {}, ()
+
+    def _split(self, header: Header, arrays: list[np.ndarray]) -> Reply:
+        groups = argument(header, "groups", list)
+        if not all(isinstance(group, list) and all(type(worker) is int for worker in group) for group in groups):
+            raise RefusedCallError("argument", f"groups={str(groups)[:80]}, but it is lists of workers")
+        self._told(self.ledger.split, groups)
         self._step_rounds()
         return {}, ()
 
@@ -157,9 +212,9 @@ class Shard:
         self.log("push", *spelled_out(header, parts))
         return {"verdict": verdict.value}, ()
 
-    def _told(self, call: Callable[..., Any], *numbers: int) -> Any:
+    def _told(self, call: Callable[..., Any], *given: Any) -> Any:
         try:
-            return call(*numbers)
+            return call(*given)
         except ValueError as error:
             raise RefusedCallError("clock", str(error)) from None
 
@@ -229,8 +284,8 @@ class Shard:
 
     def _wait(self, worker: int, clock: int, seconds: float) -> None:
         """Until the worker may read at this clock, which it then does."""
-        began = time.monotonic()
-        while not self._told(self.ledger.may_read, worker, clock):
+        began, ledger, fit = time.monotonic(), self.ledger, self.tenancy.fit
+        while not self._told(ledger.may_read, worker, clock):
             left = began + seconds - time.monotonic()
             if self.closing:
                 raise RefusedCallError("closing", "the server ends")
@@ -240,7 +295,8 @@ class Shard:
                 remedy = "see whether that one still runs, declare it lost, or allow for a longer timeout"
                 raise RefusedCallError("timeout", f"{what}; {remedy}")
             self.changed.wait(left)
-        self.ledger.read(worker)
+            self.tenancy.check(fit)
+        ledger.read(worker)
         waited = time.monotonic() - began
         if waited > 1e-3:
             self.metrics.waited(str(worker), waited)
@@ -272,6 +328,7 @@ class Shard:
             return {
                 "tables": tables,
                 "minimum": self.ledger.minimum(),
+                "groups": self.ledger.groups,
                 "workers": self.metrics.numbers(),
                 **self.gauges(),
             }, ()

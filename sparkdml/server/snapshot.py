@@ -28,6 +28,7 @@ def taken(shard: Shard) -> dict[str, np.ndarray]:
             with one.lock:
                 arrays.update({f"{number}.{name}": array.copy() for name, array in one.arrays().items()})
         tree = {
+            "fit": shard.tenancy.fit,
             "ledger": shard.ledger.state(),
             "tables": [asdict(one.spec) for one in shard.tables.values()],
             "pending": [
@@ -48,6 +49,7 @@ def put(shard: Shard, arrays: Mapping[str, np.ndarray]) -> None:
     tree = json.loads(arrays[_TREE].tobytes())
     with shard.changed:
         assert not shard.tables
+        shard.tenancy.begin(tree["fit"], "")
         shard.ledger = Ledger.restored(tree["ledger"])
         for number, fields in enumerate(tree["tables"]):
             spec = TableSpec(**fields)

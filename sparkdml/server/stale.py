@@ -20,6 +20,8 @@ class Stale(ABC):
 
     #: Whether it must be told what each worker is given.
     reads: bool = False
+    #: How many of the slots, the first ones, say nothing about single workers.
+    lasting: int = 0
 
     def slots(self, rows: int, width: int) -> Slots:
         """Those of new rows, each (rows, width)."""
@@ -60,24 +62,25 @@ class Compensated(Stale):
         if not strength > 0.0:
             raise ValueError(f"the strength of delay compensation is {strength}; it must be more than 0")
         self._workers, self._strength, self._adaptive, self._decay = workers, strength, adaptive, decay
+        self.lasting = int(adaptive)
 
     def slots(self, rows: int, width: int) -> Slots:
         # NaN: not read yet, or by a worker of a server that this one took over from
         read = tuple(np.full((rows, width), np.nan) for _ in range(self._workers))
-        return (*read, np.zeros((rows, width))) if self._adaptive else read
+        return (np.zeros((rows, width)), *read) if self._adaptive else read
 
     def read(self, values: np.ndarray, slots: Slots, worker: int) -> None:
-        slots[worker][:] = values
+        slots[self.lasting + worker][:] = values
 
     def corrected(self, values: np.ndarray, gradient: np.ndarray, slots: Slots, worker: int) -> np.ndarray:
         squares = gradient * gradient
         strength: np.ndarray | float = self._strength
         if self._adaptive:
-            average = slots[-1]
+            average = slots[0]
             average *= self._decay
             average += (1.0 - self._decay) * squares
             strength = self._strength / (np.sqrt(average) + 1e-7)
-        moved = np.nan_to_num(values - slots[worker], copy=False, nan=0.0)
+        moved = np.nan_to_num(values - slots[self.lasting + worker], copy=False, nan=0.0)
         return np.asarray(gradient + strength * squares * moved)
 
 

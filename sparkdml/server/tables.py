@@ -140,16 +140,19 @@ class Table(ABC):
         """Have the rows."""
         self._make(selection)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that a table is beside its spec; :meth:`load` takes it back."""
-        slots = {f"slot{number}": slot[: self.rows] for number, slot in enumerate(self._slots)}
+    def arrays(self, slots: int | None = None) -> dict[str, np.ndarray]:
+        """All that a table is beside its spec, or so many of its slots; :meth:`load` takes it back."""
+        kept = {f"slot{number}": slot[: self.rows] for number, slot in enumerate(self._slots[:slots])}
         count = np.array([self.count])
-        return {"keys": self.keys(), "values": self.values, "count": count, **slots}
+        return {"keys": self.keys(), "values": self.values, "count": count, **kept}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Slots that are not among the arrays stay."""
         at = self._make(arrays["keys"])
+        self._own()
         self.count = int(arrays["count"][0])
-        self._put(at, arrays["values"], tuple(arrays[f"slot{number}"] for number in range(len(self._slots))))
+        slots = tuple(arrays.get(f"slot{number}", slot[at]) for number, slot in enumerate(self._slots))
+        self._put(at, arrays["values"], slots)
 
     def _settle(self, at: slice | np.ndarray) -> None:
         """Make up for the pushes that did not name these rows."""

@@ -21,13 +21,11 @@ from sparkdml.losses import Logistic
 from sparkdml.penalties import ElasticNet
 from sparkdml.placement.server import Sidecar
 from sparkdml.placement.server.beside import beside, check
-from sparkdml.placement.server.tables import CONTROL
-from sparkdml.placement.server.training import _Watch
+from sparkdml.placement.server.watch import Watch
 from sparkdml.placement.server.work import Orders, work_of_all
 from sparkdml.placement.ship import Inline
 from sparkdml.problem import Problem, Scaling
 from sparkdml.report.history import History
-from sparkdml.server.client import Push
 
 RNG = np.random.default_rng(3)
 ROWS, FEATURES = 400, 8
@@ -79,10 +77,12 @@ def beside_servers(
     with servers(shards, len(parts), sidecar.staleness) as of, client(of) as driver:
         steps.create(driver)
         start = np.zeros(problem.size)
-        driver.assign({**steps.begin(start), CONTROL: Push(np.array([0.0, 0.0, -1.0]))})
+        state = algorithm.init(problem, start)
+        steps.put(driver, state)
         addresses = tuple(server.listening.address for server in of)
-        orders = Orders(Inline(steps), tuple(range(len(parts))), addresses, SECURITY)
-        watch, state = _Watch(driver, steps, History(), None), algorithm.init(problem, start)
+        orders = Orders(Inline(steps), tuple(range(len(parts))), addresses, SECURITY, fit="")
+        watch = Watch(steps, History(), None, state, by_speed=False)
+        watch.begin(driver)
 
         def run(number: int) -> None:
             with client(of, 60.0) as own, ExitStack() as pipes:

@@ -16,7 +16,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sparkdml.server.cache import Cache
 from sparkdml.server.clocks import ClockError, Ledger, Verdict
 from sparkdml.server.groups import grouped
 
@@ -31,7 +30,7 @@ class Task:
     worker: int
     attempt: int
     clock: int
-    cache: Cache
+    values: np.ndarray
     waited_for: frozenset[int] = frozenset()  # who was live when it read
     computed: bool = False
     pushed: list[int] = field(default_factory=list)
@@ -131,14 +130,14 @@ class Cluster(RuleBasedStateMachine):
         clock = self.call("arrive", worker, attempt)
         assert clock == self.model.due(worker)
         self.model.heard(worker)
-        self.tasks.append(Task(worker, attempt, clock, Cache(self.model.staleness)))
+        self.tasks.append(Task(worker, attempt, clock, self.model.values.copy()))
         return self.tasks[-1]
 
     def turn(self, task: Task) -> bool:
         """One thing that this task can do; False if it has to wait."""
         if task.computed:
             self.push(task)
-        elif not task.cache.fresh_enough(task.clock) and not self.read(task):
+        elif not self.read(task):
             return False
         else:
             self.check_values(task)
@@ -159,14 +158,13 @@ class Cluster(RuleBasedStateMachine):
             self.call("read", worker)
             model.heard(worker)
             model.read_at[worker] = len(model.steps)
-            task.cache = task.cache.refreshed(model.values.copy(), self.call("minimum"))
+            task.values = model.values.copy()
             task.waited_for = frozenset(model.live)
         return may
 
     def check_values(self, task: Task) -> None:
         """No values staler than allowed; and a worker finds its own updates in them."""
-        values, model = task.cache.values, self.model
-        assert values is not None
+        values, model = task.values, self.model
         if model.staleness != 0:
             assert task.clock <= values[task.worker] <= model.passed[task.worker]
         if model.staleness > 0:
@@ -190,7 +188,6 @@ class Cluster(RuleBasedStateMachine):
         assert self.call("delay", worker, clock) == delay or model.staleness == 0
         model.push(worker, clock, expected)
         task.pushed.append(clock)
-        task.cache = task.cache.pushed(np.eye(len(model.values))[worker], expected)
         task.clock, task.computed = clock + 1, False
         if expected is Verdict.LATE:
             task.clock = self.call("arrive", worker, task.attempt)

@@ -102,7 +102,6 @@ def test_messages_are_as_many_as_the_pace_says() -> None:
         _, told = beside_servers(method, PROBLEM, parts_of(X, Y, 1), Sidecar(staleness=-1, pace=pace))
         pushes.append(told["0"]["pushes_total{apply}"])
         pulls.append(told["0"]["pulls_total"])
-    assert pushes[0] > 3 * pushes[1]
     assert pulls[0] >= pushes[0]
     assert 2 * (pulls[1] - 1) <= pushes[1] + 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sparkdml.algorithms import ADMM, DSVRG, EASGD, Compressed, SyncSGD
 from sparkdml.algorithms.base import Algorithm
@@ -12,13 +12,11 @@ from sparkdml.placement.server.anchored import Anchored
 from sparkdml.placement.server.consensus import Consensus
 from sparkdml.placement.server.elastic import Elastic
 from sparkdml.placement.server.gradients import Gradients
+from sparkdml.placement.server.sidecar import ONE, Sidecar
 from sparkdml.placement.server.sidework import SideWork
 from sparkdml.placement.server.touched import Touched, may_be_few
 from sparkdml.problem import Differentiable, Problem
 from sparkdml.server.stale import AS_IT_COMES
-
-if TYPE_CHECKING:
-    from sparkdml.placement.server.training import Sidecar
 
 #: Codecs of matrices: what servers hold are ranges of a vector.
 _OF_MATRICES = ("low-rank", "power-sgd")
@@ -36,23 +34,23 @@ def beside(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar:
     return exact
 
 
-def _exact(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
+def _exact(algorithm: Any, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
     check(algorithm, sidecar)
+    common: dict[str, Any] = {"limits": algorithm.limits, "workers": workers, "keep_every": sidecar.keep_every}
     if isinstance(algorithm, EASGD):
-        return Elastic(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
+        return Elastic(algorithm=algorithm, problem=problem, **common)
     if isinstance(algorithm, DSVRG):
         assert isinstance(problem, Problem)
-        return Anchored(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
+        return Anchored(algorithm=algorithm, problem=problem, **common)
     if isinstance(algorithm, ADMM):
         assert isinstance(problem, Problem)
-        return Consensus(problem=problem, limits=algorithm.limits, workers=workers, algorithm=algorithm)
+        return Consensus(algorithm=algorithm, problem=problem, **common)
     assert isinstance(algorithm, SyncSGD)
     rounds = sidecar.staleness == 0
     return Gradients(
         problem=problem,
-        limits=algorithm.limits,
-        workers=workers,
-        in_step=rounds and not sidecar.backup_workers,
+        **common,
+        in_step=rounds and not sidecar.backup_workers and sidecar.groups == ONE,
         algorithm=algorithm,
         pace=sidecar.pace,
         rounds=rounds,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sparkdml.algorithms import SyncSGD
+from sparkdml.algorithms.sync_sgd import SyncSGDState
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.optim.steps import FTRL, STEPS, Step
 from sparkdml.optim.steps.base import Slots
 from sparkdml.optim.steps.proximal import proximal
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
+from sparkdml.server.client import Client
 from sparkdml.server.stale import AS_IT_COMES
+from sparkdml.server.table_state import TableState
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,21 @@ class Gradients(SideWork):
         size = self.algorithm.step_size
         common = {"step_size": size, "divisor": self.problem.weight_sum, "stale": self.stale, "workers": self.workers}
         return {"name": name, **common, **self.strengths(penalised), **options}
+
+    def put(self, client: Client, state: SyncSGDState) -> None:
+        """With the rule's slots, and the number of steps so far."""
+        columns = [np.split(np.reshape(part, (-1, 1)), [self.penalised]) for part in (state.coef, *state.slots)]
+        for number, name in enumerate(self.parameters):
+            values, *slots = (column[number] for column in columns)
+            client.restore(name, TableState(np.arange(len(values)), values, tuple(slots), state.count))
+
+    def take(self, client: Client, state: SyncSGDState) -> SyncSGDState:
+        states = [client.state(name) for name in self.parameters]
+        coef = np.concatenate([each.values[:, 0] for each in states])
+        slots = zip(*(each.slots for each in states), strict=True)
+        return replace(
+            state, coef=coef, slots=tuple(np.concatenate(each)[:, 0] for each in slots), count=states[0].count
+        )
 
     def before(self, blocks: Sequence[Block], memory: Ahead | None, turn: Turn) -> Draft:
         reading = memory is None or turn.clock % self.pace.clocks_of_pull == 0

@@ -14,7 +14,7 @@ from sparkdml.comm.codecs import codec
 from sparkdml.core import Turn
 from sparkdml.data.block import Block
 from sparkdml.optim.steps import proximal
-from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
+from sparkdml.placement.server.tables import CONTROL, FACTORS, MISSING, PASSES, READ, start_of
 from sparkdml.problem import Differentiable
 from sparkdml.server.client import Client, Push
 from sparkdml.server.coding import EXACT
@@ -45,6 +45,7 @@ class SideWork(ABC):
     """A method whose parameters live at servers. A value that workers are sent; a turn of theirs is one clock.
 
     ``in_step``: every worker is in every round, and each pass of ``rounds_of_pass`` clocks begins at the same point.
+    ``keep_every``: passes from one state that is kept to the next; 0 for none.
 
     The model is in the tables :data:`COEFFICIENTS` and :data:`REST`, which pushes change by :meth:`rule`. A worker's
     memory is None in its first turn, and whenever it was lost: with its process, or because servers did not take what
@@ -59,6 +60,7 @@ class SideWork(ABC):
     limits: Limits
     workers: int
     in_step: bool = False
+    keep_every: int = 0
     codec: str = EXACT
     seed: int = 0
 
@@ -91,6 +93,18 @@ class SideWork(ABC):
     def begin(self, coef: np.ndarray) -> dict[str, Push]:
         """What the tables hold at first, for a fit that begins at ``coef``."""
         return self.parts(coef)
+
+    def put(self, client: Client, state: Any) -> None:
+        """Have the servers go on from the algorithm's ``state``; without more, from its best point."""
+        client.assign(self.begin(state.best))
+
+    def take(self, client: Client, state: Any) -> Any:
+        """``state`` with what :meth:`put` needs of what servers hold now."""
+        return state
+
+    def keeps(self, pass_number: int) -> bool:
+        """Whether the driver takes the state at the start of the pass, for which workers in step wait."""
+        return self.keep_every > 0 and (pass_number + 1) % self.keep_every == 0
 
     def point(self, pulled: Mapping[str, np.ndarray]) -> np.ndarray:
         """The model, of :attr:`whole` pulled."""
@@ -136,7 +150,7 @@ class SideWork(ABC):
         for name, rows in self.sizes.items():
             client.create(name, rows, rule=self.rule(penalised=name == COEFFICIENTS))
         client.create(PASSES, (self.limits.max_iterations + 1) * self.workers, columns=3)
-        sizes = {READ: 1, CONTROL: 3, MISSING: self.workers, **self.sums}
+        sizes = {READ: 1, CONTROL: FACTORS + self.workers, MISSING: self.workers, **self.sums}
         for name, rows in {**sizes, start_of(0): self.problem.size, start_of(1): self.problem.size}.items():
             client.create(name, rows)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 PASSES = "passes"
 #: How often all rows have been read so far, where workers are not in step.
 READ = "read"
-#: From the driver: whether the fit is over, how many passes it has looked at, and at which start it wants losses.
+#: From the driver: whether the fit is over, how many passes it has looked at, and at which start it wants losses; then,
+#: for each worker, what it is to multiply its updates by.
 CONTROL = "control"
-OVER, SEEN, WANTED = 0, 1, 2
+OVER, SEEN, WANTED, FACTORS = 0, 1, 2, 3
 #: A number for each worker: 1 once it has not found its blocks.
 MISSING = "missing"
 

@@ -22,7 +22,7 @@ class Teller:
 
     def __init__(self, steps: SideWork, client: Client, number: int, blocks: Sequence[Block]) -> None:
         self._steps, self._client, self._number, self._blocks = steps, client, number, blocks
-        self._told, self.seconds = -1, 0.0
+        self.told, self.seconds = -1, 0.0
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -33,8 +33,8 @@ class Teller:
 
     def start(self, clock: int) -> None:
         """Where all are in step, each tells its loss at the start of a pass."""
-        number = clock // self._steps.rounds_of_pass
-        if number > self._told:
+        number, beyond = divmod(clock, self._steps.rounds_of_pass)
+        if beyond == 0 and number > self.told:
             # nothing moves before this worker has pushed
             point = self._steps.point(self._client.pull(self._steps.whole))
             if self._number == 0:
@@ -44,7 +44,7 @@ class Teller:
 
     def answer(self, number: int) -> None:
         """Else the driver says at which point it wants to know all losses."""
-        if number > self._told:
+        if number > self.told:
             self._tell(number, self._client.pull({start_of(number): None})[start_of(number)])
 
     def _tell(self, number: int, point: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class Teller:
             loss = self._steps.problem.loss_sum(self._blocks, point)
         row = self._steps.lines_of(number).start + self._number
         self._client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
-        self._told = number
+        self.told = number
 
     def _wait_until_seen(self, passes: int) -> None:
         """The driver still needs where the pass before the last began."""

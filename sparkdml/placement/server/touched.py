@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sparkdml.algorithms.sync_sgd import SyncSGDState
 from sparkdml.core import Turn
 from sparkdml.data.block import Block, Part
 from sparkdml.data.routing import touching
@@ -17,7 +18,7 @@ from sparkdml.placement.server.gradients import Gradients
 from sparkdml.placement.server.sidework import COEFFICIENTS, REST, Done, Draft, SideWork
 from sparkdml.problem import Problem
 from sparkdml.problem.batch_gradient import BatchGradient
-from sparkdml.server.client import Push
+from sparkdml.server.client import Client, Push
 from sparkdml.server.keys import Keys
 from sparkdml.server.stale import AS_IT_COMES
 
@@ -63,6 +64,12 @@ class Touched(SideWork):
 
     def rule(self, penalised: bool) -> Mapping[str, Any]:
         return self.gradients.rule(penalised)
+
+    def put(self, client: Client, state: SyncSGDState) -> None:
+        self.gradients.put(client, state)
+
+    def take(self, client: Client, state: SyncSGDState) -> SyncSGDState:
+        return self.gradients.take(client, state)
 
     def before(self, blocks: Sequence[Block], memory: Sample | TouchesMost | None, turn: Turn) -> Draft:
         if memory is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -15,9 +16,9 @@ from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement.server.lines import Calls, Direct, Line, Pipe
-from sparkdml.placement.server.sidework import Draft, SideWork
-from sparkdml.placement.server.tables import CONTROL, MISSING, OVER, WANTED
-from sparkdml.placement.server.telling import Teller
+from sparkdml.placement.server.sidework import Done, Draft, SideWork
+from sparkdml.placement.server.tables import CONTROL, FACTORS, MISSING, OVER, SEEN, WANTED
+from sparkdml.placement.server.telling import LOOK_SECONDS, Teller
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
@@ -27,6 +28,8 @@ from sparkdml.server.wire import Security
 from sparkdml.server.wire.errors import ServerError
 
 CALL_SECONDS = 60.0
+#: For servers to hear that the fit is lost.
+GIVE_UP_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Orders:
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     security: Security
+    fit: str
 
 
 def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, Any]]]:
@@ -51,16 +55,23 @@ def working(orders: Orders) -> Callable[[Iterable[Handle]], Iterator[tuple[str, 
         try:
             yield _served(orders, list(handles), attempt)
         except ServerError as error:
+            _give_up(orders, str(error))
             yield "lost", str(error)
         settle()
 
     return run
 
 
+def _give_up(orders: Orders, why: str) -> None:
+    """Others wait for these workers at the servers that still answer: they shall not."""
+    with suppress(ServerError), Client(orders.addresses, orders.security, GIVE_UP_SECONDS, orders.fit) as client:
+        client.fail(f"a worker lost one of its servers: {why}")
+
+
 def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[str, Any]:
     steps: SideWork = orders.steps.value
     numbers = [orders.partitions.index(handle.partition) for handle in handles]
-    with Client(orders.addresses, orders.security, CALL_SECONDS) as client, ExitStack() as pipes:
+    with Client(orders.addresses, orders.security, CALL_SECONDS, orders.fit) as client, ExitStack() as pipes:
         steps.create(client)
         try:
             _work(orders, client, dict(zip(numbers, handles, strict=True)), attempt, pipes)
@@ -95,14 +106,15 @@ def _work(orders: Orders, client: Client, handles: Mapping[int, Handle], attempt
 def work_of_all(
     orders: Orders, client: Client, blocks: Mapping[int, Sequence[Block]], attempt: int, pipes: ExitStack
 ) -> None:
-    """Turns of the workers of these numbers, until the fit is over.
+    """Turns of the workers of these numbers, the slowest first, until the fit is over: so none waits for another.
 
     ``pipes`` gets what is to be closed when nobody waits for these workers any more.
     """
     working = {number: _Worker(orders, client, number, attempt, there, pipes) for number, there in blocks.items()}
     while working:
+        slowest = min(worker.clock for worker in working.values())
         for number, worker in list(working.items()):
-            if not worker.turn():
+            if worker.clock == slowest and not worker.turn():
                 client.leave(number)
                 working.pop(number)
 
@@ -137,23 +149,25 @@ class _Worker:
         self._teller = Teller(self._steps, client, number, blocks)
         self._memory: Any = None
         self._behind = False  # whether another attempt of its task is ahead
-        self._clock = client.arrive(number, attempt)
+        self.clock = client.arrive(number, attempt)
         coder = Coder(self._steps.codec, self._steps.seed, number)
         calls = Calls(client, self._steps, number, attempt, coder)
         self._line: Line
         if self._steps.pipelined:
-            own = Client(orders.addresses, orders.security, CALL_SECONDS)
+            own = Client(orders.addresses, orders.security, CALL_SECONDS, orders.fit)
             self._steps.create(own)
-            pipe = Pipe(replace(calls, client=own), self._draft, self._clock)
+            pipe = Pipe(replace(calls, client=own), self._draft, self.clock)
             pipes.callback(pipe.close)
             self._line = pipe
         else:
             self._line = Direct(calls, self._draft)
 
     def turn(self) -> bool:
-        """One clock; False if the fit is over."""
+        """One clock, or none where it is held up; False if the fit is over."""
         steps = self._steps
-        clock = min(self._clock, steps.last_clock) if steps.in_step else self._clock
+        clock = min(self.clock, steps.last_clock) if steps.in_step else self.clock
+        if self._is_held(clock):
+            return True
         draft, pulled = self._line.read(clock)
         control = pulled.pop(CONTROL)
         if control[OVER]:
@@ -164,10 +178,12 @@ class _Worker:
             self._teller.start(clock)
         if self._ends(clock):
             return False
+        if self._is_held(clock):
+            return True
         with self._teller.computing():
             done = steps.work(self._blocks, draft.own, pulled, self._turn_of(clock))
         self._memory = done.memory
-        self._hear(clock, self._line.tell(clock, done))
+        self._hear(clock, self._line.tell(clock, _scaled(done, float(control[FACTORS + self._number]))))
         return True
 
     def _draft(self, clock: int) -> Draft:
@@ -180,10 +196,30 @@ class _Worker:
         self._behind = "duplicate" in verdicts
         if set(verdicts) - {"apply"}:
             self._memory = None
-        self._clock = self._client.arrive(self._number, self._attempt) if "late" in verdicts else clock + 1
+        self.clock = self._client.arrive(self._number, self._attempt) if "late" in verdicts else clock + 1
+
+    def _is_held(self, clock: int) -> bool:
+        """Whether the driver still takes the state at this clock: all servers stay there while this push is missing."""
+        number, beyond = divmod(clock, self._steps.rounds_of_pass)
+        if self._number or beyond or number != self._teller.told:
+            return False
+        if not (self._steps.in_step and self._steps.keeps(number)):
+            return False
+        control = self._client.pull({CONTROL: None})[CONTROL]
+        if control[OVER] or control[SEEN] > number:
+            return False
+        time.sleep(LOOK_SECONDS)
+        return True
 
     def _ends(self, clock: int) -> bool:
         return self._steps.in_step and clock >= self._steps.last_clock
 
     def _turn_of(self, clock: int) -> Turn:
         return Turn(clock, self._number, self._steps.workers)
+
+
+def _scaled(done: Done, factor: float) -> Done:
+    """With updates times ``factor``."""
+    if factor == 1.0:
+        return done
+    return done._replace(updates={name: replace(p, update=p.update * factor) for name, p in done.updates.items()})
