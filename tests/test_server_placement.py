@@ -130,7 +130,7 @@ def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(data).report.objective
     estimator = LogisticRegression(regParam=0.05, maxIter=15, tol=0.0, placement="server", staleness=-1)
     found = estimator._set(**method).fit(data)
-    assert optimum <= found.report.objective <= optimum + 1e-2
+    assert optimum - 1e-9 <= found.report.objective <= optimum + 1e-2
     assert found.report.bytes["up"] > 0
 
 
