@@ -27,7 +27,7 @@ from sparkdml.fit.sharded import ShardedRun
 from sparkdml.losses import Loss
 from sparkdml.optim.hogwild import AVOIDED
 from sparkdml.placement import Choice, Local, Server, TrainedShards
-from sparkdml.placement.server.beside import check as check_beside
+from sparkdml.placement.server.methods import check as check_beside
 from sparkdml.problem import Objective, Problem
 from sparkdml.report.fit_report import FitReport
 from sparkdml.resources.slots import task_slots

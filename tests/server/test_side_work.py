@@ -197,7 +197,7 @@ class Counting(SideWork):
 def test_values_are_no_older_than_staleness_allows(staleness: int, pipe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, labels = rows(features=4, count=40)
     counting = Counting(problem=problem_of(inputs), limits=Limits(25, -1.0), workers=4, staleness=staleness, pipe=pipe)
-    monkeypatch.setattr("side_fits.beside", lambda *_: counting)
+    monkeypatch.setattr("side_fits.side_work", lambda *_: counting)
     state, told = beside_servers(ADAGRAD, PROBLEM, parts_of(inputs, labels, 4), Sidecar(staleness=staleness))
     assert state.iteration == 25
     assert all(told[str(worker)]["pushes_total{apply}"] >= 20 for worker in range(4)) or staleness < 0

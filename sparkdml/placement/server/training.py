@@ -18,8 +18,8 @@ from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.local import Local
-from sparkdml.placement.server.beside import beside
 from sparkdml.placement.server.gradients import Pace
+from sparkdml.placement.server.methods import side_work
 from sparkdml.placement.server.sidework import SideWork
 from sparkdml.placement.server.tables import CONTROL, MISSING, PASSES, READ, start_of
 from sparkdml.placement.server.work import Orders, working
@@ -120,7 +120,7 @@ class Server(Placement):
         dataset.check_open()
         history = History() if history is None else history
         workers = len(dataset.handles)
-        steps = beside(algorithm, problem, workers, self.sidecar)
+        steps = side_work(algorithm, problem, workers, self.sidecar)
         with (
             self._launched(workers) as servers,
             servers.client() as client,

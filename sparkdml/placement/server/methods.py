@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OF_MATRICES = ("low-rank", "power-sgd")
 
 
-def beside(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
+def side_work(algorithm: Algorithm, problem: Problem, workers: int, sidecar: Sidecar) -> SideWork:
     """What workers do; the arguments have passed :func:`check`."""
     if isinstance(algorithm, Compressed):
         exact = _exact(algorithm.algorithm, problem, workers, sidecar)
