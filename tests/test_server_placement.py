@@ -227,7 +227,7 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
             "staleness=0 with EASGD: in step it is what placement='broadcast'",
         ),
         ({"placement": "server", "solver": "easgd", "staleness": -1, "localSteps": "auto"}, "set it to a number"),
-        ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 2}, "pushEvery is set, but"),
+        ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 1}, "pushEvery is set, but"),
         ({"placement": "server", "solver": "easgd", "staleness": 1, "staleGradients": "adadelay"}, "unset it"),
         ({"placement": "server", "solver": "admm"}, "staleness=0 with ADMM"),
         ({"placement": "server", "solver": "bmuf", "staleness": 1}, "BMUF is not among them"),
