@@ -11,7 +11,7 @@ from sparkdml.cooperation import Plan
 from sparkdml.estimator import BlockEstimator
 from sparkdml.optim.hogwild import AVOIDED
 from sparkdml.placement import Server
-from sparkdml.placement.server.beside import check as check_beside
+from sparkdml.placement.server.methods import check as check_beside
 
 #: What parameters of cooperation allow: least and largest value.
 COOPERATION_RANGES: dict[str, tuple[float, float]] = {

@@ -130,7 +130,7 @@ def test_other_work_beside_servers_comes_as_near(make_frame, rows, method):
     optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(data).report.objective
     estimator = LogisticRegression(regParam=0.05, maxIter=15, tol=0.0, placement="server", staleness=-1)
     found = estimator._set(**method).fit(data)
-    assert optimum <= found.report.objective <= optimum + 1e-2
+    assert optimum - 1e-9 <= found.report.objective <= optimum + 1e-2
     assert found.report.bytes["up"] > 0
 
 
@@ -227,7 +227,7 @@ def test_a_fit_stops_when_nothing_is_gained(frame):
             "staleness=0 with EASGD: in step it is what placement='broadcast'",
         ),
         ({"placement": "server", "solver": "easgd", "staleness": -1, "localSteps": "auto"}, "set it to a number"),
-        ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 2}, "pushEvery is set, but"),
+        ({"placement": "server", "solver": "easgd", "staleness": -1, "pushEvery": 1}, "pushEvery is set, but"),
         ({"placement": "server", "solver": "easgd", "staleness": 1, "staleGradients": "adadelay"}, "unset it"),
         ({"placement": "server", "solver": "admm"}, "staleness=0 with ADMM"),
         ({"placement": "server", "solver": "bmuf", "staleness": 1}, "BMUF is not among them"),

@@ -20,7 +20,7 @@ from sparkdml.data.block import Block
 from sparkdml.losses import Logistic
 from sparkdml.penalties import ElasticNet
 from sparkdml.placement.server import Sidecar
-from sparkdml.placement.server.beside import beside, check
+from sparkdml.placement.server.methods import check, side_work
 from sparkdml.placement.server.watch import Watch
 from sparkdml.placement.server.work import Orders, work_of_all
 from sparkdml.placement.ship import Inline
@@ -73,7 +73,7 @@ def beside_servers(
 ) -> tuple[Any, dict[str, dict[str, float]]]:
     """The last state, whose ``coef`` is the best point, and what the first server counted of each worker."""
     check(algorithm, sidecar)
-    steps = beside(algorithm, problem, len(parts), sidecar)
+    steps = side_work(algorithm, problem, len(parts), sidecar)
     with servers(shards, len(parts), sidecar.staleness) as of, client(of) as driver:
         steps.create(driver)
         start = np.zeros(problem.size)

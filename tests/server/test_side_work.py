@@ -54,8 +54,9 @@ def test_at_their_own_pace_workers_come_near_the_optimum(method: str, workers: i
     assert BEST - 1e-9 <= state.objective <= BEST + 1e-2
 
 
-@pytest.mark.parametrize("staleness", [-1, 1])
-@pytest.mark.parametrize("method", [ADMM(Limits(9, 0.0)), DSVRG(SVRG(), Limits(20, 0.0))], ids=["admm", "svrg"])
+@pytest.mark.parametrize(
+    ("method", "staleness"), [(ADMM(Limits(9, 0.0)), 1), (DSVRG(SVRG(), Limits(20, 0.0)), -1)], ids=["admm", "svrg"]
+)
 def test_what_is_exact_is_so_where_workers_have_unlike_rows(method: Algorithm, staleness: int) -> None:
     """Rows are sorted by label; coefficients of no use are exactly 0."""
     order, problem = np.argsort(Y), problem_of(X, 0.02, 0.03)
@@ -121,8 +122,9 @@ def test_what_is_lost_with_a_worker_is_made_up_for(monkeypatch: pytest.MonkeyPat
 SPARSE, LABELS = rows(density=0.01, features=500, count=300)
 
 
-@pytest.mark.parametrize("fraction", [0.1, 1.0])
-@pytest.mark.parametrize("step", [SGD(), AdaGrad(), FTRL(), Momentum()])
+@pytest.mark.parametrize(
+    ("step", "fraction"), [(SGD(), 0.1), (AdaGrad(), 0.1), (AdaGrad(), 1.0), (FTRL(), 0.1), (Momentum(), 0.1)]
+)
 @pytest.mark.parametrize(("l2", "l1"), [(0.0, 0.0), (0.02, 0.001)])
 def test_in_step_features_that_travel_are_those_of_the_sample(
     step: Step, fraction: float, l2: float, l1: float
@@ -137,12 +139,12 @@ def test_in_step_features_that_travel_are_those_of_the_sample(
     else:
         np.testing.assert_array_equal(found.coef, expected)
     a_push = told["0"]["received_bytes_total"] / told["0"]["pushes_total{apply}"]
-    # values of half of the features lie on the first server
+    # half of the features are on the first server; those of all rows are too many
     few = step.rests and fraction < 1.0
-    assert a_push < 0.4 * 8 * 250 if few else a_push >= 8 * 250 * (0.5 if step.rests else 1.0)
+    assert a_push < 0.4 * 8 * 250 if few else a_push >= 8 * 250
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_at_their_own_pace_few_features_travel_too(workers: int) -> None:
     problem = problem_of(SPARSE)
     method = SyncSGD(AdaGrad(), Constant(), 0.1, 0.05, LIMITS)
@@ -194,7 +196,7 @@ class Counting(SideWork):
 def test_values_are_no_older_than_staleness_allows(staleness: int, pipe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, labels = rows(features=4, count=40)
     counting = Counting(problem=problem_of(inputs), limits=Limits(25, -1.0), workers=4, staleness=staleness, pipe=pipe)
-    monkeypatch.setattr("side_fits.beside", lambda *_: counting)
+    monkeypatch.setattr("side_fits.side_work", lambda *_: counting)
     state, told = beside_servers(ADAGRAD, PROBLEM, parts_of(inputs, labels, 4), Sidecar(staleness=staleness))
     assert state.iteration == 25
     assert all(told[str(worker)]["pushes_total{apply}"] >= 20 for worker in range(4)) or staleness < 0
@@ -221,23 +223,24 @@ def test_a_worker_that_raises_lets_the_others_go(error, pipe: bool, monkeypatch:
     failing = Failing(problem=problem, limits=Limits(25, -1.0), workers=2, staleness=1, pipe=pipe, error=error)
     monkeypatch.setattr(work, "open_handle", lambda handle: parts[handle.partition])
     with servers(1, 2, 1) as of, client(of) as driver, ThreadPoolExecutor(2) as threads:
-        orders = work.Orders(Inline(failing), (0, 1), (of[0].listening.address,), SECURITY)
+        orders = work.Orders(Inline(failing), (0, 1), (of[0].listening.address,), SECURITY, "")
         ended = [threads.submit(work._served, orders, [SimpleNamespace(partition=n)], 0) for n in range(2)]
         if error is RuntimeError:
             assert "of its own making" in ended[1].result(20.0)[1]
         else:
             with pytest.raises(ServerTimeoutError):
                 ended[1].result(20.0)
-            driver.create("control", 3)
-            driver.assign({"control": Push(np.array([1.0, 0.0, -1.0]))})  # as the driver's end of the fit does
+            driver.create("control", 5)
+            driver.assign(
+                {"control": Push(np.array([1.0, 0.0, -1.0, 1.0, 1.0]))}
+            )  # as the driver does
             driver.lose(1)
         assert ended[0].result(20.0) == ("done", None)
 
 
-@pytest.mark.parametrize("staleness", [1, -1])
-def test_values_a_clock_older_lead_as_near(staleness: int) -> None:
-    pace = Pace(pipeline=True)
-    found, _ = beside_servers(ADAGRAD, PROBLEM, parts_of(X, Y, 4), Sidecar(staleness=staleness, pace=pace), shards=2)
+def test_values_a_clock_older_lead_as_near() -> None:
+    sidecar = Sidecar(staleness=1, pace=Pace(pipeline=True))
+    found, _ = beside_servers(ADAGRAD, PROBLEM, parts_of(X, Y, 4), sidecar, shards=2)
     assert found.objective <= BEST + 1e-2
 
 

@@ -12,9 +12,9 @@ from sparkdml.algorithms.base import Algorithm
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, OnRound, Placement, Trained
 from sparkdml.placement.local import Local
-from sparkdml.placement.server.beside import beside
 from sparkdml.placement.server.fleets import EXECUTORS
 from sparkdml.placement.server.job import Job, ServersLostError
+from sparkdml.placement.server.methods import side_work
 from sparkdml.placement.server.sidecar import ONE, Sidecar
 from sparkdml.placement.server.tenure import Tenure
 from sparkdml.placement.server.watch import Watch
@@ -72,7 +72,7 @@ class Server(Placement):
         dataset.check_open()
         history = History() if history is None else history
         workers, how = len(dataset.handles), self.sidecar
-        steps = beside(algorithm, problem, workers, how)
+        steps = side_work(algorithm, problem, workers, how)
         watch = Watch(steps, history, on_round, state, self._grouping(dataset))
         losses, lost = 0, ""
         with ship(dataset.context, steps, 24 * problem.features) as there:

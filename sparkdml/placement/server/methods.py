@@ -22,7 +22,7 @@ from sparkdml.server.stale import AS_IT_COMES
 _OF_MATRICES = ("low-rank", "power-sgd")
 
 
-def beside(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
+def side_work(algorithm: Algorithm, problem: Differentiable, workers: int, sidecar: Sidecar) -> SideWork:
     """What workers do; the arguments have passed :func:`check`."""
     if isinstance(algorithm, Compressed):
         exact = _exact(algorithm.algorithm, problem, workers, sidecar)
