@@ -50,6 +50,7 @@ SYNCHRONOUS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_loss_curves_are_the_same_under_every_placement(frame, name) -> None:
     there = ["broadcast", "allreduce", *(["server"] if name == "sgd" else [])]

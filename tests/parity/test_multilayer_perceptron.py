@@ -75,6 +75,7 @@ def test_loss_and_gradient_are_sparks(spark, data, dtype) -> None:
     np.testing.assert_allclose(slopes, gradient, rtol=1e-10 if exact else 1e-4, atol=1e-13 if exact else 1e-7)
 
 
+@pytest.mark.slow
 def test_a_fit_is_as_good_as_sparks(data) -> None:
     both = {"layers": LAYERS, "seed": 1, "maxIter": 40, "tol": 1e-6}
     theirs = stock.MultilayerPerceptronClassifier(**both).fit(data.frame)
@@ -95,6 +96,7 @@ def test_gradient_descent_takes_sparks_steps(data) -> None:
     np.testing.assert_allclose(ours.weights.toArray(), theirs.weights.toArray(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_initial_weights_and_models_pass_between_both(data, tmp_path) -> None:
     first = stock.MultilayerPerceptronClassifier(layers=LAYERS, seed=3, maxIter=10).fit(data.frame)
     onwards = MultilayerPerceptronClassifier(layers=LAYERS, initialWeights=first.weights, maxIter=30).fit(data.frame)
