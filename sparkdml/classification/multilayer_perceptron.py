@@ -60,7 +60,8 @@ class MultilayerPerceptronClassifier(
       ``one-shot-averaging``, ``bmuf``, ``easgd``. Steps on workers' own rows are along ``blockSize`` of them, unless
       ``batchSize`` is set; else ``blockSize`` has no effect.
     - ``activation``: ``sigmoid``, ``tanh`` or ``relu``, whose weights start within ``sqrt(6 / (in + out))`` and
-      ``sqrt(6 / in)``. ``dropout``: the probability with which a step leaves out a hidden value.
+      ``sqrt(6 / in)`` for features in units of their root mean square (which are the units of ``regParam``, too).
+      ``dropout``: the probability with which a step leaves out a hidden value.
     - ``standardization``: as if every feature had mean 0 and variance 1; the model is for features as given.
     - ``weightCol``, ``classWeight``, ``validationIndicatorCol``, ``patience``, ``checkpointDir``,
       ``checkpointInterval``, ``featuresCols``, ``placement``, ``progress``; ``setInitialModel`` and ``setOnRound``.

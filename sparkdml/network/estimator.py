@@ -76,10 +76,16 @@ class NetworkEstimator(FunctionEstimator):
             )
 
     def _network(self, dataset: Dataset | None = None) -> Network:
-        """With the scales of ``dataset``, if they are asked for."""
+        """In the coordinates that suit ``dataset``.
+
+        Spark's start and steps are for features as given; others are for features in units of their root mean square.
+        """
         value, standard = self.getOrDefault, None
         if dataset is not None and value("standardization"):
             standard = Standard(dataset.statistics.mean, inverse_of(dataset.statistics.std))
+        elif dataset is not None and value("activation") != "sigmoid":
+            unit = math.sqrt(float(np.mean(dataset.statistics.mean**2 + dataset.statistics.std**2)))
+            standard = Standard(np.zeros(dataset.features), np.full(dataset.features, 1.0 / (unit or 1.0)))
         return Network(tuple(value("layers")), value("activation"), self.HEAD, value("dropout"), standard)
 
     def _function(self, dataset: Dataset) -> Network:

@@ -40,7 +40,8 @@ class Standard:
 
     def slopes(self, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
         """The derivative by W, given those by weights and bias for features as given."""
-        return np.asarray(self.scale[:, None] * (weights - np.outer(self.shift, bias)))
+        centred = weights - np.outer(self.shift, bias) if self.shift.any() else weights
+        return np.asarray(self.scale[:, None] * centred)
 
 
 @dataclass(frozen=True)

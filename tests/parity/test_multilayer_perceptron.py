@@ -65,7 +65,6 @@ def test_weights_start_as_sparks(spark, layers, seed) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_loss_and_gradient_are_sparks(spark, data, dtype) -> None:
     weights = np.random.default_rng(0).uniform(-2.0, 2.0, Network(tuple(LAYERS)).size)
-    loss, gradient = SparksNetwork(spark, LAYERS).mean_loss_and_gradient(weights, data.X, data.y, 3)
     values = data.X.astype(np.float32)
     loss, gradient = SparksNetwork(spark, LAYERS).mean_loss_and_gradient(weights, values, data.y, 3)
     problem = FunctionProblem(Network(tuple(LAYERS), dtype=dtype), float(len(data.y)))
@@ -76,14 +75,15 @@ def test_loss_and_gradient_are_sparks(spark, data, dtype) -> None:
     np.testing.assert_allclose(slopes, gradient, rtol=1e-10 if exact else 1e-4, atol=1e-13 if exact else 1e-7)
 
 
+@pytest.mark.slow
 def test_a_fit_is_as_good_as_sparks(data) -> None:
-    both = {"layers": LAYERS, "seed": 1, "maxIter": 200, "tol": 1e-6}
+    both = {"layers": LAYERS, "seed": 1, "maxIter": 40, "tol": 1e-6}
     theirs = stock.MultilayerPerceptronClassifier(**both).fit(data.frame)
     ours = MultilayerPerceptronClassifier(**both).fit(data.frame)
     first, last = theirs.summary().objectiveHistory[0], theirs.summary().objectiveHistory[-1]
     history = ours.summary().objectiveHistory
     assert history[0] == pytest.approx(first, rel=1e-6)
-    assert history[-1] < max(1.1 * last, 0.03)
+    assert history[-1] < max(1.1 * last, 0.06)
     assert np.mean(predictions(ours, data.frame) == predictions(theirs, data.frame)) > 0.97
     assert np.mean(predictions(ours, data.frame) == data.y) > 0.97
 
@@ -96,8 +96,9 @@ def test_gradient_descent_takes_sparks_steps(data) -> None:
     np.testing.assert_allclose(ours.weights.toArray(), theirs.weights.toArray(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_initial_weights_and_models_pass_between_both(data, tmp_path) -> None:
-    first = stock.MultilayerPerceptronClassifier(layers=LAYERS, seed=3, maxIter=30).fit(data.frame)
+    first = stock.MultilayerPerceptronClassifier(layers=LAYERS, seed=3, maxIter=10).fit(data.frame)
     onwards = MultilayerPerceptronClassifier(layers=LAYERS, initialWeights=first.weights, maxIter=30).fit(data.frame)
     last = first.summary().objectiveHistory[-1]
     assert onwards.report.objective_history[0] == pytest.approx(last, rel=0.1)

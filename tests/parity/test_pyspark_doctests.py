@@ -18,6 +18,7 @@ EXAMPLES = {
     "LogisticRegression": (stock_classification, classification),
     "LinearSVC": (stock_classification, classification),
     "FMClassifier": (stock_classification, classification),
+    "MultilayerPerceptronClassifier": (stock_classification, classification),
     "OneVsRest": (stock_classification, classification),
     "FMRegressor": (stock_regression, regression),
     "LinearRegression": (stock_regression, regression),
@@ -29,7 +30,10 @@ SKIPPED: dict[str, dict[str, str]] = {
     "LinearSVC": dict.fromkeys(
         ("model.coefficients", "model.intercept", "model.predictRaw(test0.head().features)", "result.rawPrediction"),
         _AFTER_5_ITERATIONS,
-    )
+    ),
+    "MultilayerPerceptronClassifier": {
+        "model.predictRaw(testDF.head().features)": "four rows are separable: outputs grow until the fit ends",
+    },
 }
 #: Relative to Spark's own root there, and to the installed package here.
 DATA = Path(pyspark.__file__).parent / "data" / "mllib"
