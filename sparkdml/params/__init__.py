@@ -10,6 +10,7 @@ from sparkdml.params.fitting import (
     HasValidation,
     PlainValues,
 )
+from sparkdml.params.workers import HasWorkers
 
 __all__ = [
     "HasCheckpoint",
@@ -19,5 +20,6 @@ __all__ = [
     "HasPlacement",
     "HasProgress",
     "HasValidation",
+    "HasWorkers",
     "PlainValues",
 ]
