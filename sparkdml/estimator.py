@@ -6,6 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -295,7 +296,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasWorkers, HasProgress, Has
         if workers.gpus:
             unfit |= {Local.name, Partitioned.name}
         topology = self._value("topology") or "auto"
-        return choose(self.getPlacement(), dataset, topology, outputs, unfit, self._sidecar(), workers)
+        chosen = choose(self.getPlacement(), dataset, topology, outputs, unfit, self._sidecar(), workers)
+        return replace(chosen, reason=f"{chosen.reason}; GPUs by {workers.decision}") if workers.gpus else chosen
 
     def _sidecar(self) -> Sidecar | None:
         """How servers are to be used, if they are; None for an estimator that cannot."""

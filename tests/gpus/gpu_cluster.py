@@ -108,7 +108,8 @@ def main() -> None:
     found["too many"] = refusal(lambda: LogisticRegression(gpusPerWorker=2.0).fit(data))
     spark.stop()
 
-    local = sparkdml.session().master("local[1]").config("spark.task.resource.gpu.amount", "1").getOrCreate()
+    amounts = {"spark.task.resource.gpu.amount": "1", "spark.executor.resource.gpu.amount": "1"}
+    local = sparkdml.session().master("local[1]").config(map=amounts).getOrCreate()
     found["local"] = [
         refusal(lambda: LogisticRegression().fit(local.createDataFrame([(Vectors.dense(1.0), 1.0)], SCHEMA))),
         refusal(lambda: from_dataframe(local.createDataFrame([(Vectors.dense(1.0), 1.0)], SCHEMA))),

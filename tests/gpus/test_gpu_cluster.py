@@ -59,6 +59,7 @@ def test_linear_regression_takes_rounds_and_as_many_workers_as_it_may(found):
 
 def test_auto_leaves_the_driver_out(found):
     assert found["auto"].startswith(("broadcast", "allreduce"))
+    assert "GPUs by a profile for its tasks: on the application's executors" in found["auto"]
 
 
 def test_more_than_an_executor_has_is_refused_at_once(found):

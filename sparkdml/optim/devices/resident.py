@@ -51,7 +51,8 @@ class Resident:
         """Give all of it back to the device."""
         self._kept.clear()
         self.used_bytes = 0
-        self.device.release()
+        with self.device.current():
+            self.device.release()
 
     def _forgetting(self, key: int, size: int) -> Any:
         def forget(_: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkdml.resources.gpus.granted import VISIBLE, DeviceError, order_by_bus, ordinal
+from sparkdml.resources.gpus.granted import VISIBLE, order_by_bus, ordinal
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def say(message: str) -> None:
 
 
 def device_of(library: Library, address: str) -> Device:
-    """The device of one of Spark's addresses. Raises :class:`DeviceError` where this process does not see it."""
+    """The device of one of Spark's addresses. Raises DeviceError where this process does not see it."""
     number = ordinal(address, os.environ.get(VISIBLE), library.count(), library.uuids)
     return library.device(number, address)
 
@@ -156,6 +156,3 @@ def devices(addresses: Sequence[str]) -> list[Device]:
         return []
     found = library()
     return [] if found is None else [device_of(found, address) for address in addresses]
-
-
-__all__ = ["Device", "DeviceError", "Library", "device_of", "devices", "library", "say"]

@@ -68,6 +68,9 @@ class Decision:
     executor_gpus: int = 0
     executor_cores: int = 1
 
+    def __str__(self) -> str:
+        return f"{self.way.value}: {self.reason}"
+
 
 def cluster_of(master: str) -> str:
     """Which cluster manager ``spark.master`` names."""
@@ -84,7 +87,7 @@ def decide(app: Application, gpus: float) -> Decision:
     if cluster == LOCAL and app.task_gpus > 0.0:
         return _refused(
             f"{TASK_AMOUNT}={app.task_gpus:g} with master '{app.master}', where no executor ever has a GPU: Spark "
-            f"accepts it and then starts no task; unset it, or use a cluster (local-cluster[1,1,1024] is one)"
+            f"accepts that and starts no task, of any job; unset it, or use a cluster (local-cluster[1,1,1024] is one)"
         )
     if gpus == 0.0:
         return Decision(Way.NONE, "gpusPerWorker is 0")
