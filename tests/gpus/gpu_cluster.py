@@ -90,15 +90,15 @@ def main() -> None:
     found["executors"] = told(spark)
     found["equal profiles are one"] = workers_for(sc, gpus=1.0).profile is tasks.profile
 
-    for classes in (2, 3):
+    for classes, hows in ((2, (("broadcast", 1.0), ("allreduce", 1.0))), (3, (("broadcast", 0.5),))):
         data = frame(spark, classes)
         estimator = LogisticRegression(regParam=1e-3, tol=1e-10, placement="broadcast", solver="l-bfgs")
         with from_dataframe(data) as dataset:
             plain = estimator.fit(dataset)
-            for placement, gpus in (("broadcast", 1.0), ("broadcast", 0.5), ("allreduce", 1.0)):
+            for placement, gpus in hows:
                 model = estimator.copy()._set(placement=placement, gpusPerWorker=gpus).fit(dataset)
                 difference = np.abs(model.coefficientMatrix.toArray() - plain.coefficientMatrix.toArray()).max()
-                found[f"{placement} {gpus:g} {classes}"] = [float(difference), model.report.devices]
+                found[f"{placement} {gpus:g}"] = [float(difference), model.report.devices]
             found["plain"] = plain.report.devices
     linear = LinearRegression(regParam=1e-3, tol=1e-12, solver="l-bfgs", placement="broadcast")
     plain, model = (each.fit(data) for each in (linear, linear.copy()._set(gpusPerWorker=1.0, numWorkers=1)))

@@ -26,7 +26,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment["WORKERS_PYTHONPATH"] = os.pathsep.join([str(HERE / "stand_in"), environment["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, str(HERE / "gpu_cluster.py")],
-        capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path_factory.mktemp("cluster"),
+        capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path_factory.mktemp("cluster"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -40,10 +40,9 @@ def test_each_workers_task_has_the_address_that_its_executor_was_granted(found):
     assert found["equal profiles are one"]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("workers", ["broadcast 1", "broadcast 0.5", "allreduce 1"])
-def test_a_fit_on_devices_is_the_fit_on_cpus_and_tells_where_it_ran(found, classes, workers):
-    difference, devices = found[f"{workers} {classes}"]
+def test_a_fit_on_devices_is_the_fit_on_cpus_and_tells_where_it_ran(found, workers):
+    difference, devices = found[workers]
     assert difference < 1e-6
     assert found["plain"] == []
     assert {told.split(": ")[1] for told in devices} == {"cupy on GPU 1", "cupy on GPU 3"}
