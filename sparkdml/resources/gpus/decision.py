@@ -21,7 +21,7 @@ LOCAL, STANDALONE, YARN, K8S, OTHER = "local", "standalone", "yarn", "k8s", "oth
 #: Since when tasks of one stage may ask for other resources than the application's, with its own executors: SPARK-39853
 #: (standalone), SPARK-45250 (YARN), SPARK-45495 (Kubernetes). ``local-cluster`` is standalone to Spark.
 TASK_PROFILES_SINCE = {STANDALONE: (3, 4, 0), YARN: (3, 5, 1), K8S: (3, 5, 1)}
-#: Since when a stage may have executors of its own, under dynamic allocation.
+#: Since when a stage may have executors of its own, under dynamic allocation: SPARK-29154, SPARK-39062 (standalone).
 FULL_PROFILES_SINCE = {STANDALONE: (3, 4, 0), YARN: (3, 1, 0), K8S: (3, 1, 0)}
 
 
