@@ -6,6 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,15 +25,29 @@ from sparkdml.fit.rows import WEIGHT, balanced, hold_back, weigh
 from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
-from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, PlainValues
-from sparkdml.placement import AllReduce, Choice, Launch, Pace, Partitioned, Server, Sidecar, choice, choose
+from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, HasWorkers, PlainValues
+from sparkdml.placement import (
+    AllReduce,
+    Broadcast,
+    Choice,
+    Launch,
+    Local,
+    Pace,
+    Partitioned,
+    Server,
+    Sidecar,
+    choice,
+    choose,
+)
 from sparkdml.problem import Differentiable
 from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
+from sparkdml.resources.gpus.workers import Workers, workers_for
 from sparkdml.saving import Saved
 from sparkdml.server.stale import REVISION
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.ml.param import Param
     from pyspark.sql import DataFrame
 
@@ -51,13 +66,15 @@ SERVER_PARAMS = (
 #: Parameters that a resumed fit may have changed: they do not decide what is learned.
 INDIFFERENT = frozenset(
     ("placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
-     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds", *LAUNCH_PARAMS)
+     "rawPredictionCol", "linkPredictionCol", "threshold", "thresholds", "numWorkers", "gpusPerWorker", *LAUNCH_PARAMS)
 )  # fmt: skip
+#: Placements whose workers may have GPUs.
+ON_GPUS = (Broadcast.name, AllReduce.name)
 #: How an estimator treats a parameter that pyspark's has.
 USED, IGNORED = "used", "ignored"
 
 
-class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, PlainValues, Saved):
+class BlockEstimator(HasFeaturesCols, HasPlacement, HasWorkers, HasProgress, HasCheckpoint, PlainValues, Saved):
     """What estimators that train on blocks share. ``fit`` takes a DataFrame or a prepared ``Dataset``."""
 
     #: Every parameter of pyspark's estimator of this name: used, ignored (accepted, without effect), or refused.
@@ -72,7 +89,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
 
     def __init__(self) -> None:
         super().__init__()
-        self._setDefault(placement="auto", progress=False, checkpointInterval=10)
+        self._setDefault(placement="auto", numWorkers=0, gpusPerWorker=0.0, progress=False, checkpointInterval=10)
 
     def setOnRound(self, callback: Callback | None) -> Any:
         """Call ``callback(history)`` after every round; the fit ends if it returns True. It is not saved."""
@@ -92,11 +109,28 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         self._check_server()
         self._features()
         Split(self._value("split") or "given")
-        for name, (low, high) in {**self.RANGES, "checkpointInterval": (1, math.inf)}.items():
+        self._check_gpus()
+        ranges = {"checkpointInterval": (1, math.inf), "numWorkers": (0, math.inf), "gpusPerWorker": (0, math.inf)}
+        for name, (low, high) in {**self.RANGES, **ranges}.items():
             value = self.getOrDefault(name)
             if not low <= value <= high:
                 allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
                 raise ValueError(f"{name}={value} is not allowed; it must be {allowed}")
+
+    def _check_gpus(self) -> None:
+        """Refuse amounts that Spark does not know, and fits of which GPUs would compute nothing."""
+        gpus = self.getGpusPerWorker()
+        if gpus > 1.0 and not gpus.is_integer():
+            raise ValueError(f"gpusPerWorker={gpus} is not allowed; it can be from 0 to 1, or 2, 3, ...")
+        if gpus <= 0.0:
+            return
+        if self.getPlacement() not in ("auto", *ON_GPUS):
+            raise ValueError(
+                f"gpusPerWorker={gpus:g}, but placement='{self.getPlacement()}' computes on CPUs; use "
+                f"{' or '.join(ON_GPUS)}, or gpusPerWorker=0"
+            )
+        if self._cannot_use_gpus():
+            raise ValueError(f"gpusPerWorker={gpus:g} has no effect: {self._cannot_use_gpus()}; set gpusPerWorker=0")
 
     def _check_server(self) -> None:
         """Refuse parameters of servers without servers, and what servers cannot do."""
@@ -168,6 +202,8 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             "validationIndicatorCol",
             "classWeight",
             "split",
+            "numWorkers",
+            "gpusPerWorker",
         ]
         if self._value("split") not in (None, "given"):
             names.append("seed")
@@ -176,6 +212,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
 
     def _prepare(self, dataset: DataFrame | Dataset) -> Prepared:
         """Blocks of the rows to train on."""
+        workers = self._workers(dataset.context if isinstance(dataset, Dataset) else dataset.sparkSession.sparkContext)
         if isinstance(dataset, Dataset):
             self._check_columns(dataset)
             return Prepared(dataset, weight=dataset.columns.weight)
@@ -195,7 +232,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
         try:
             for part in parts:
                 # rows that are held back are not drawn from: they are for judging
-                read.append(self._read(part, weight, self._split if part is parts[0] else Split()))
+                read.append(self._read(part, weight, workers, self._split if part is parts[0] else Split()))
         except BaseException:
             for blocks in read:
                 blocks.close()
@@ -209,10 +246,14 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _split(self) -> Split:
         return Split(self._value("split") or "given", self._value("seed") or 0)
 
-    def _read(self, frame: DataFrame, weight: str | None, split: Split) -> Dataset:
+    def _workers(self, sc: SparkContext) -> Workers:
+        """Those of a fit; ValueError where Spark cannot give them what they are to have."""
+        return workers_for(sc, self.getNumWorkers(), self.getGpusPerWorker())
+
+    def _read(self, frame: DataFrame, weight: str | None, workers: Workers, split: Split) -> Dataset:
         label, offset = self.getOrDefault("labelCol"), self._column("offsetCol")
         wide = self.getPlacement() == Partitioned.name
-        return from_dataframe(frame, self._features(), label, weight, self.CLASSES, offset, split, wide)
+        return from_dataframe(frame, self._features(), label, weight, self.CLASSES, offset, split, wide, workers)
 
     def _features(self) -> Features:
         """The columns of features; ValueError where parameters name them in ways that do not go together."""
@@ -254,6 +295,11 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
                 raise ValueError(f"{name} needs a DataFrame; a prepared data set holds its rows already as they are")
         if (self._value("split") or "given") != "given":
             raise ValueError("split needs a DataFrame; the rows of a prepared data set have been split already")
+        if 0 < self.getNumWorkers() < dataset.partitions:
+            raise ValueError(
+                f"numWorkers={self.getNumWorkers()}, but the data set was prepared in {dataset.partitions} partitions, "
+                "one for each worker; unset numWorkers, or fit the DataFrame"
+            )
         if self.CLASSES and not prepared.classes:
             raise ValueError("the data set was prepared with classes=False; a classifier needs classes=True")
 
@@ -264,8 +310,12 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
             unfit.add(Partitioned.name)
         if self._on_round or self._column("validationIndicatorCol") or self._column("checkpointDir"):
             unfit.add(AllReduce.name)  # what is done between rounds would have to wait for the gang
+        workers = self._workers(dataset.context)
+        if workers.gpus:
+            unfit |= {Local.name, Partitioned.name}
         topology = self._value("topology") or "auto"
-        return choose(self.getPlacement(), dataset, topology, outputs, unfit, self._sidecar())
+        chosen = choose(self.getPlacement(), dataset, topology, outputs, unfit, self._sidecar(), workers)
+        return replace(chosen, reason=f"{chosen.reason}; GPUs by {workers.decision}") if workers.gpus else chosen
 
     def _sidecar(self) -> Sidecar | None:
         """How servers are to be used, if they are; None for an estimator that cannot."""
@@ -294,6 +344,10 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasProgress, HasCheckpoint, 
     def _cannot_partition(self) -> str:
         """Why ``placement='partitioned'`` is not for this estimator as it is set; empty if it is."""
         return f"{type(self).__name__} has no partitioned model"
+
+    def _cannot_use_gpus(self) -> str:
+        """Why none of this fit's arithmetic is for GPUs, as it is set; empty if some is."""
+        return f"{type(self).__name__} computes on CPUs"
 
     def _run(
         self, algorithm: Algorithm, problem: Differentiable, start: np.ndarray, given: Prepared, solver: str

@@ -151,7 +151,7 @@ class LinearEstimator(CooperatingEstimator):
 
     def _choose(self, dataset: Dataset, outputs: int = 1) -> Choice:
         if self.getPlacement() == "auto" and self.getOrDefault("solver") in cooperation.SHARED_MEMORY:
-            return Choice(Local(), "threads of one process share the coefficients")
+            return Choice(Local(self._workers(dataset.context)), "threads of one process share the coefficients")
         return super()._choose(dataset, outputs)
 
     def _run(

@@ -92,6 +92,8 @@ class FMClassifier(FactorizationEstimator, _FactorizationMachinesParams, spark.P
         seed: int | None = None,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,

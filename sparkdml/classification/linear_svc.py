@@ -93,6 +93,8 @@ class LinearSVC(
         maxBlockSizeInMB: float = 0.0,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         classWeight: str | dict[float, float] | None = None,
         validationIndicatorCol: str | None = None,

@@ -77,6 +77,8 @@ class LogisticRegression(
     - ``classWeight``: ``"balanced"`` or a dict from label to factor.
     - ``validationIndicatorCol``, ``patience``: early stopping by rows that are held back.
     - ``checkpointDir``, ``checkpointInterval``: an interrupted fit, run again, goes on where it was.
+    - ``numWorkers``, ``gpusPerWorker``: how many workers train, and on how many GPUs each (``solver`` ``auto`` or
+      ``l-bfgs``, which then has no Gram matrix).
     - ``featuresCols``, ``placement``, ``progress``; ``setInitialModel`` (warm start) and ``setOnRound`` (a callback).
 
     ``fit`` returns :class:`LogisticRegressionModel`, which is Spark's own; it saves, loads and scores without
@@ -133,6 +135,8 @@ class LogisticRegression(
         maxBlockSizeInMB: float = 0.0,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         solver: str = "auto",
         classWeight: str | dict[float, float] | None = None,
@@ -173,6 +177,11 @@ class LogisticRegression(
         thresholds = self._column("thresholds") or [1.0]
         if min(thresholds) < 0.0 or thresholds.count(0.0) > 1:
             raise ValueError(f"thresholds={thresholds} is not allowed; none may be negative, and at most one 0")
+
+    def _cannot_use_gpus(self) -> str:
+        if self.getSolver() not in ("auto", "l-bfgs"):
+            return f"solver='{self.getSolver()}' computes on CPUs, solver='l-bfgs' would not"
+        return ""
 
     def _cannot_partition(self) -> str:
         return "bounds are set; unset them" if self._bounded else super()._cannot_partition()
@@ -266,6 +275,8 @@ class LogisticRegression(
             if problem.loss.outputs > 1:
                 raise ValueError("solver='newton' is for binomial models only; use solver='auto' or 'l-bfgs'")
             return "newton: asked for", Newton(*limits)
+        if self.getGpusPerWorker():
+            return "l-bfgs: on GPUs", LBFGS(*limits)
         cost = self._cost(dataset)
         gram = gram_pays(*cost)
         if self.getSolver() == "auto" and problem.loss.outputs == 1 and newton_pays(*cost):

@@ -16,6 +16,7 @@ from sparkdml.data.dataset import Dataset
 from sparkdml.data.ingest import arrow_ingester, encode, ingest_partition
 from sparkdml.data.partition import Split
 from sparkdml.data.reader import Columns
+from sparkdml.resources.gpus.workers import Workers, workers_for
 from sparkdml.resources.slots import task_slots
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def from_dataframe(
     offset: str | None = None,
     split: Split | None = None,
     wide: bool = False,
+    workers: Workers | None = None,
 ) -> Dataset:
     """Prepare the rows of ``df``.
 
@@ -42,6 +44,7 @@ def from_dataframe(
     offset : a numeric column that is added to every margin, for models that have one.
     classes : labels must be 0, 1, 2, ... (else any finite number).
     split : which worker gets which rows; as they come, if it is left out.
+    workers : who will train on them; as many as there are slots, if it is left out.
     wide : prepare for models that are partitioned, as for more than about a million features it is done anyway.
 
     Raises
@@ -50,7 +53,9 @@ def from_dataframe(
         rows, if one holds null, NaN, an infinite value, a wrong size, a bad label or a negative weight.
     """
     picked, columns = column_choice.select(df, features, label, weight, classes, offset, wide)
-    slots = task_slots(df.sparkSession.sparkContext)
+    sc = df.sparkSession.sparkContext
+    workers = workers or workers_for(sc)
+    slots = workers.limited(task_slots(sc))
     split = split or Split()
     if split.how == "stratified" and not classes:
         raise ValueError("split='stratified' deals rows by their class, but labels are numbers here; use 'shuffled'")
@@ -64,7 +69,7 @@ def from_dataframe(
     # DataFrame.mapInArrow is this, and a demand for pandas that it does not use
     applied = ingester(*[picked[name] for name in picked.columns])
     frame = type(df)(picked._jdf.mapInArrow(applied._jc, False, None), df.sparkSession)
-    return Dataset(identity, frame.rdd, columns)
+    return Dataset(identity, workers.reading(frame.rdd), columns)
 
 
 def from_parquet(
@@ -75,13 +80,15 @@ def from_parquet(
     weight: str | None = None,
     classes: bool = True,
     offset: str | None = None,
+    workers: Workers | None = None,
 ) -> Dataset:
     """Prepare the rows of Parquet files, read by the tasks with Arrow: nothing crosses the JVM.
 
     ``path`` is a file or a folder that every executor can open. Otherwise as :func:`from_dataframe`.
     """
     sc = spark.sparkContext
-    slots = task_slots(sc)
+    workers = workers or workers_for(sc)
+    slots = workers.limited(task_slots(sc))
     files = parquet.find_files(path)
     parquet.check_schemas(files, features, [name for name in (label, weight, offset) if name])
     plan = parquet.plan_splits(files, slots)
@@ -94,7 +101,7 @@ def from_parquet(
     columns = Columns(name, label, weight, classes, expected, values, offset)
     identity = _new_id()
     records = sc.parallelize(plan, len(plan)).mapPartitionsWithIndex(_parquet_ingester(identity, features, columns))
-    return Dataset(identity, records, columns)
+    return Dataset(identity, workers.reading(records), columns)
 
 
 def _parquet_ingester(

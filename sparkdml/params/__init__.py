@@ -11,6 +11,7 @@ from sparkdml.params.fitting import (
     PlainValues,
 )
 from sparkdml.params.network import HasLayers, HasNetwork
+from sparkdml.params.workers import HasWorkers
 
 __all__ = [
     "HasCheckpoint",
@@ -22,5 +23,6 @@ __all__ = [
     "HasPlacement",
     "HasProgress",
     "HasValidation",
+    "HasWorkers",
     "PlainValues",
 ]

@@ -25,7 +25,8 @@ from sparkdml.placement.reports import Desk
 from sparkdml.placement.ship import ship
 from sparkdml.problem import Differentiable
 from sparkdml.report.history import History
-from sparkdml.resources.slots import setting, task_slots
+from sparkdml.resources.gpus.workers import ANY, Workers
+from sparkdml.resources.slots import setting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -84,7 +85,8 @@ class AllReduce(Placement):
     name = "allreduce"
     latency_seconds = 0.001
 
-    def __init__(self, topology: str = "auto") -> None:
+    def __init__(self, topology: str = "auto", workers: Workers = ANY) -> None:
+        super().__init__(workers)
         self.topology = topology
 
     @contextmanager
@@ -138,6 +140,7 @@ class AllReduce(Placement):
                 workers = self._workers(dataset)  # a lost executor may have taken slots along
                 outcome = self._attempt(algorithm, problem, state, dataset, workers, on_round, history, key)
             state = outcome.state
+            history.devices = list(outcome.devices)
             if outcome.missing:
                 vanished += 1
                 if vanished > MAX_REBUILDS:
@@ -168,7 +171,7 @@ class AllReduce(Placement):
                 "placement='allreduce' needs all its workers at once, which Spark refuses under dynamic allocation; "
                 "set spark.dynamicAllocation.enabled=false, or use placement='broadcast'"
             )
-        slots = task_slots(sc)
+        slots = self.workers.slots(sc)
         if slots < dataset.partitions:
             logger.warning("%d partitions share %d slots: so many workers it will be", dataset.partitions, slots)
         return min(slots, dataset.partitions)
@@ -188,7 +191,7 @@ class AllReduce(Placement):
         sc = dataset.context
         secret, fit = secrets.token_bytes(32), uuid.uuid4().hex
         with ship(sc, (problem, state), 24 * problem.features + 8 * problem.size) as there:
-            gang = Gang(sc, fit)
+            gang = Gang(sc, fit, self.workers)
             desk = Desk(_driver_host(sc), secret, ANSWER_SECONDS, fit + " reports", gang.ended)
             try:
                 orders = Orders(
@@ -205,6 +208,7 @@ class AllReduce(Placement):
                     memories=key,
                     timeout=ANSWER_SECONDS,
                     alone=str(sc.master).startswith("local"),
+                    gpus=self.workers.gpus > 0.0,
                 )
                 gang.start(orders)
                 asked = self._listen(desk, gang, workers, on_round, history)

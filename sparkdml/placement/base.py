@@ -16,6 +16,7 @@ from sparkdml.core import Stop, Update
 from sparkdml.data.dataset import Dataset
 from sparkdml.problem import Differentiable
 from sparkdml.report.history import History, Round
+from sparkdml.resources.gpus.workers import ANY, Workers
 from sparkdml.resources.threads import one_blas_thread
 
 #: Called after every round with what it cost and the state after it; an answer ends the fit.
@@ -34,13 +35,15 @@ class Trained:
 class Exchanged:
     """The sum of all workers' updates, and what it cost.
 
-    ``compute_seconds`` is the slowest worker's; bytes are those of the numbers sent to and by all workers.
+    ``compute_seconds`` is the slowest worker's; bytes are those of the numbers sent to and by all workers. ``devices``
+    tells by worker where its blocks were, if GPUs were asked for.
     """
 
     update: Update
     compute_seconds: float
     bytes_down: int
     bytes_up: int
+    devices: tuple[str, ...] = ()
 
 
 #: ``(coef, clock)`` -> the sum of what every worker says of ``coef``.
@@ -53,6 +56,9 @@ class Placement(ABC):
     name: ClassVar[str]
     #: What a round costs without any rows.
     latency_seconds: ClassVar[float]
+
+    def __init__(self, workers: Workers = ANY) -> None:
+        self.workers = workers
 
     @abstractmethod
     def exchange(
@@ -93,6 +99,7 @@ class Placement(ABC):
                     bytes_up=total.bytes_up,
                 )
                 history.rounds.append(done)
+                history.devices = list(total.devices)
                 if on_round is not None:
                     asked = on_round(done, state)
                     if asked is not None and state.stop is None:

@@ -19,6 +19,7 @@ from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement import memories
 from sparkdml.placement.base import Exchange, Exchanged, Placement
+from sparkdml.placement.on_gpus import on_gpus
 from sparkdml.placement.ship import Shipped, ship
 from sparkdml.problem import Differentiable
 from sparkdml.resources.worker import limit_threads, settle, task_threads
@@ -26,13 +27,16 @@ from sparkdml.resources.worker import limit_threads, settle, task_threads
 
 @dataclass
 class Contribution:
-    """What a round's tasks return; merged over partitions. ``remembers``: some worker left a memory."""
+    """What a round's tasks return; merged over partitions. ``remembers``: some worker left a memory. ``devices``: where
+    partitions' blocks were.
+    """
 
     update: Update | None
     tally: Tally = Tally()
     missing: tuple[int, ...] = ()
     seen: dict[int, Sighting] = field(default_factory=dict)
     remembers: bool = False
+    devices: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Contribution) -> Contribution:
         update = self.update or other.update
@@ -44,6 +48,7 @@ class Contribution:
             self.missing + other.missing,
             {**self.seen, **other.seen},
             self.remembers or other.remembers,
+            {**self.devices, **other.devices},
         )
 
 
@@ -72,6 +77,7 @@ class Broadcast(Placement):
                     total.tally.compute_seconds,
                     bytes_down=coef.nbytes * dataset.partitions,
                     bytes_up=sent_bytes(total.update, dataset.partitions),
+                    devices=tuple(total.devices[partition] for partition in sorted(total.devices)),
                 )
 
             try:
@@ -91,9 +97,10 @@ class Broadcast(Placement):
     ) -> Contribution:
         """The sum over all partitions, each counted once, whatever files were lost meanwhile."""
         with ship(dataset.context, coef, coef.nbytes) as coef_there:
-            task = _round_task(algorithm, problem, coef_there, clock, [h.partition for h in dataset.handles], fit)
+            partitions, gpus = [h.partition for h in dataset.handles], self.workers.gpus > 0.0
+            task = _round_task(algorithm, problem, coef_there, clock, partitions, fit, gpus)
             for _ in range(MAX_REBUILDS):
-                mapped = dataset.rdd().mapPartitions(task)
+                mapped = self.workers.holding(dataset.rdd().mapPartitions(task))
                 # methods by features send a number for each row
                 value_bytes = coef.nbytes if dataset.divisible else max(coef.nbytes, 8 * dataset.rows)
                 total = combine(mapped, Contribution.merge, value_bytes, dataset.partitions)
@@ -108,7 +115,7 @@ class Broadcast(Placement):
 
 
 def _round_task(
-    algorithm: Algorithm, problem: Shipped, coef: Shipped, clock: int, partitions: list[int], fit: str
+    algorithm: Algorithm, problem: Shipped, coef: Shipped, clock: int, partitions: list[int], fit: str, gpus: bool
 ) -> Callable[[Iterable[Handle]], Iterator[Contribution]]:
     def run(handles: Iterable[Handle]) -> Iterator[Contribution]:
         limit_threads()
@@ -120,6 +127,9 @@ def _round_task(
             except MissingBlocksError:
                 yield Contribution(None, missing=(handle.partition,))
                 continue
+            devices = {}
+            if gpus:
+                blocks, devices[handle.partition] = on_gpus(blocks)
             turn = Turn(clock, partitions.index(handle.partition), len(partitions), task_threads())
             memory = memories.recall(handle, fit, clock) if clock else None
             update, memory = algorithm.work(problem.value, blocks, coef.value, memory, turn)
@@ -127,7 +137,8 @@ def _round_task(
                 memories.keep(handle, fit, clock, memory)
             seconds = time.perf_counter() - began
             seen = {handle.partition: Sighting(handle.digest, handle.homes)}
-            yield Contribution(update, Tally(seconds), seen=seen, remembers=memory is not None)
+            remembers = memory is not None
+            yield Contribution(update, Tally(seconds), seen=seen, remembers=remembers, devices=devices)
         settle()
 
     return run

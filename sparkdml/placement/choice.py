@@ -14,6 +14,7 @@ from sparkdml.placement.cost import Work, memory_bytes, seconds
 from sparkdml.placement.local import Local
 from sparkdml.placement.partitioned import Partitioned
 from sparkdml.placement.server import Server, Sidecar
+from sparkdml.resources.gpus.workers import ANY, Workers
 from sparkdml.resources.slots import setting, task_slots
 
 #: Placements that drive any algorithm which sees all coefficients, by the name that the ``placement`` parameter takes.
@@ -42,22 +43,24 @@ def choose(
     outputs: int = 1,
     unfit: Collection[str] = (Partitioned.name,),
     sidecar: Sidecar | None = None,
+    workers: Workers = ANY,
 ) -> Choice:
     """The placement called ``name``; ``auto`` takes the cheapest by :mod:`~sparkdml.placement.cost`.
 
     ``topology`` is of ``allreduce``, ``sidecar`` of ``server``, which ``auto`` never takes; ``outputs`` coefficients a
-    feature; ``unfit`` are placements that ``auto`` must not take for this fit.
+    feature; ``unfit`` are placements that ``auto`` must not take for this fit; ``workers`` are how many and what they
+    have.
 
     Raises ValueError where ``auto`` finds none.
     """
     if name == AllReduce.name:
-        return Choice(AllReduce(topology), "asked for")
+        return Choice(AllReduce(topology, workers), "asked for")
     if name == Server.name:
         return Choice(Server(sidecar), "asked for")
     if name == Partitioned.name:
         return Choice(Partitioned(), "asked for", fits_driver=False)
     if name != "auto":
-        return Choice(PLACEMENTS[name](), "asked for")
+        return Choice(PLACEMENTS[name](workers=workers), "asked for")
     work = work_of(dataset, outputs)
     costs = {found: cost for found, cost in seconds(work).items() if found not in unfit}
     if setting(dataset.context, "spark.dynamicAllocation.enabled", "false").lower() == "true":
@@ -76,7 +79,7 @@ def choose(
         reason = f"the driver would hold {work.on_driver / 2**30:.1f} GiB, more than half of spark.driver.memory"
     if best == Partitioned.name:
         return Choice(Partitioned(), reason, work.fits_driver)
-    return Choice(PLACEMENTS[best](), reason)
+    return Choice(PLACEMENTS[best](workers=workers), reason)
 
 
 def work_of(dataset: Dataset, outputs: int) -> Work:

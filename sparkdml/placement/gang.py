@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkdml.placement.gang_worker import Orders, worker
 from sparkdml.placement.side_job import SideJob
+from sparkdml.resources.gpus.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,24 +30,25 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a gang ended: lost partitions, or a lost worker, or neither."""
+    """How a gang ended: lost partitions, or a lost worker, or neither. ``devices``: by rank, if they have GPUs."""
 
     state: Any = None
     missing: tuple[int, ...] = ()
     error: Exception | None = None
+    devices: tuple[str, ...] = ()
 
 
 class Gang:
     """A barrier job at the side of the driver's work."""
 
-    def __init__(self, sc: SparkContext, group: str) -> None:
-        self._sc, self._group = sc, group
+    def __init__(self, sc: SparkContext, group: str, workers: Workers) -> None:
+        self._sc, self._group, self._workers = sc, group, workers
         self._job: SideJob | None = None
 
     def start(self, orders: Orders) -> None:
         def run() -> list[Any]:
             ranks = self._sc.parallelize(range(orders.workers), orders.workers)
-            return list(ranks.barrier().mapPartitions(worker(orders)).collect())
+            return list(self._workers.holding(ranks.barrier().mapPartitions(worker(orders))).collect())
 
         self._job = SideJob(self._sc, self._group, "sparkdml: workers that sum among themselves", run)
 
@@ -82,7 +84,8 @@ class Gang:
         lost = [detail for _, kind, detail in job.results if kind == "lost"]
         if job.error is None and lost:
             return Outcome(error=RuntimeError(lost[0]))
-        return Outcome(error=job.error)
+        devices = tuple(detail for _, kind, detail in sorted(job.results) if kind == "done" and detail)
+        return Outcome(error=job.error, devices=devices)
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:

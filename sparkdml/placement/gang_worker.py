@@ -23,6 +23,7 @@ from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement import memories
 from sparkdml.placement.agreement import ASKED, SECONDS, Agreement, Exact, Mixed
+from sparkdml.placement.on_gpus import on_gpus
 from sparkdml.placement.reports import Reporter
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Differentiable
@@ -53,6 +54,7 @@ class Orders:
     memories: str
     timeout: float
     alone: bool
+    gpus: bool
 
 
 def worker(orders: Orders) -> Any:
@@ -99,6 +101,9 @@ def _take_part(orders: Orders, rank: int, context: Any) -> tuple[str, Any]:
             missing += [handle.partition for handle in unplaced(orders.handles, hosts)]
         if sum_updates(exact, links, {MISSING: float(len(missing))})[MISSING]:
             return "missing", missing
+        devices = ""
+        if orders.gpus:
+            blocks, devices = on_gpus(blocks)
         agreement = Mixed(topology, exact, links) if isinstance(topology, Gossip) else Exact(topology, links)
         reporter = None
         if rank == 0:
@@ -107,7 +112,7 @@ def _take_part(orders: Orders, rank: int, context: Any) -> tuple[str, Any]:
             )
         kept = Kept(own_handles, f"{orders.memories}-{rank}of{orders.workers}")
         _rounds(orders, rank, links, agreement, reporter, problem, state, blocks, kept)
-    return "done", None
+    return "done", devices
 
 
 class Kept:

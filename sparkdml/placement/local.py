@@ -19,7 +19,6 @@ from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, Exchanged, Placement
 from sparkdml.placement.cost import FETCH_BYTES
 from sparkdml.problem import Differentiable
-from sparkdml.resources.slots import task_slots
 from sparkdml.resources.threads import pool
 
 #: Below so many bytes a share, handing work to another thread costs more than it saves.
@@ -41,7 +40,7 @@ class Local(Placement):
     @contextmanager
     def exchange(self, algorithm: Algorithm, problem: Differentiable, dataset: Dataset) -> Iterator[Exchange]:
         dataset.check_open()
-        threads, brought = task_slots(dataset.context), None
+        threads, brought = self.workers.slots(dataset.context), None
         if any(handle.host != socket.gethostname() for handle in dataset.handles):
             if dataset.stored_bytes > FETCH_BYTES:
                 hosts = sorted({handle.host for handle in dataset.handles})

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparkdml.core import Update
+from sparkdml.core import Update, add_updates
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
+from sparkdml.optim.devices.block import DeviceBlock
+from sparkdml.optim.devices.gradient import sums_on_devices
+from sparkdml.optim.devices.losses import ARRAY_LOSSES
 from sparkdml.resources.threads import each_of
 
 
@@ -27,9 +30,15 @@ def loss_and_gradient(loss: Loss, blocks: Sequence[Block], coefficients: np.ndar
     value, wide = 0.0, padded(blocks, coefficients)
     gradient = np.zeros(wide.shape)
     slope_sum, extra = np.zeros(loss.outputs), np.zeros(loss.extras)
+    held: list[DeviceBlock] = []
     for block in blocks:
-        value += _add_block(loss, block, wide, intercepts, gradient, slope_sum, extra)
+        if isinstance(block, DeviceBlock) and type(loss) in ARRAY_LOSSES:
+            held.append(block)
+        else:
+            value += _add_block(loss, block, wide, intercepts, gradient, slope_sum, extra)
     sums: Update = {"loss": value, "gradient": gradient[:, : loss.outputs], "slope_sum": slope_sum}
+    if held:
+        sums = add_updates(sums, sums_on_devices(loss, held, coefficients, intercepts))
     return {**sums, "extra": extra} if loss.extras else sums
 
 

@@ -73,6 +73,8 @@ class FMRegressor(FactorizationEstimator, spark._FactorizationMachinesParams, sp
         seed: int | None = None,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,

@@ -88,6 +88,8 @@ class GeneralizedLinearRegression(
         aggregationDepth: int = 2,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         checkpointDir: str | None = None,
         checkpointInterval: int = 10,

@@ -64,7 +64,8 @@ class LinearRegression(
     ``report.objective`` and the summary's ``objectiveHistory`` are of labels scaled to unit variance, as in Spark.
     Parameters are pyspark's (:attr:`SPARK_PARAMS` tells how each is treated), and ``validationIndicatorCol`` and
     ``patience`` (with l-bfgs), ``checkpointDir``, ``checkpointInterval``, ``featuresCols``, ``placement``,
-    ``progress``; ``setInitialModel`` and ``setOnRound``.
+    ``numWorkers``, ``gpusPerWorker`` (squared errors, with l-bfgs), ``progress``; ``setInitialModel`` and
+    ``setOnRound``.
     """
 
     __module__ = "sparkdml.regression"  # where users find it, and what is saved with it
@@ -103,6 +104,8 @@ class LinearRegression(
         maxBlockSizeInMB: float = 0.0,
         featuresCols: list[str] | None = None,
         placement: str = "auto",
+        numWorkers: int = 0,
+        gpusPerWorker: float = 0.0,
         progress: bool = False,
         validationIndicatorCol: str | None = None,
         patience: int = 5,
@@ -136,6 +139,11 @@ class LinearRegression(
         if solver == "normal" and self._column("validationIndicatorCol"):
             raise ValueError("validationIndicatorCol needs rounds, and solver='normal' has one; use solver='l-bfgs'")
 
+    def _cannot_use_gpus(self) -> str:
+        if self.getSolver() not in ("auto", "l-bfgs"):
+            return f"solver='{self.getSolver()}' computes on CPUs, solver='l-bfgs' would not"
+        return "loss='huber' computes on CPUs" if self.getLoss() == "huber" else ""
+
     def _train(self, given: Prepared) -> Any:
         statistics = given.dataset.totals
         mean = statistics.label_mean
@@ -166,6 +174,8 @@ class LinearRegression(
             state, report = self._run(algorithm, problem, start, given, f"{self.getSolver()}: asked for")
         elif problem.penalty.l1() is not None:
             state, report = self._run(OWLQN(*limits), problem, start, given, "owl-qn: L1 penalty")
+        elif self.getGpusPerWorker():
+            state, report = self._run(LBFGS(*limits), problem, start, given, "l-bfgs: on GPUs")
         else:
             gram = gram_pays(*self._cost(given.dataset))
             state, report = self._run(LBFGS(*limits, gram), problem, start, given, "l-bfgs")
@@ -216,7 +226,8 @@ class LinearRegression(
                     "solver='l-bfgs'"
                 )
             return True
-        return self.getSolver() == "auto" and features <= MOST_NORMAL_FEATURES and given.validation is None
+        few = features <= MOST_NORMAL_FEATURES
+        return self.getSolver() == "auto" and few and given.validation is None and not self.getGpusPerWorker()
 
     def _train_normal(self, given: Prepared) -> LinearRegressionModel:
         """Spark's normal solver scales by population deviations, its other one by sample deviations."""

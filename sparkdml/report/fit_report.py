@@ -18,7 +18,8 @@ class FitReport:
     ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``; ``bytes`` has ``stored`` (block
     files), ``down`` and ``up`` (to and from workers, all rounds). ``servers`` has for each parameter server, by worker,
     pushes by what became of them, bytes, waits, and how many clocks pushes were ahead of the slowest worker
-    (:meth:`sparkdml.server.metrics.Metrics.numbers`).
+    (:meth:`sparkdml.server.metrics.Metrics.numbers`). ``devices`` tells by worker its host and what computed there, if
+    GPUs were asked for.
     """
 
     stop: Stop
@@ -32,6 +33,7 @@ class FitReport:
     solver: str = ""
     placement: str = ""
     servers: list[dict[str, dict[str, float]]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
 
     @property
     def compute_ratio(self) -> float:
@@ -72,4 +74,5 @@ def fit_report(
         solver=solver,
         placement=placement,
         servers=list(history.servers),
+        devices=list(history.devices),
     )

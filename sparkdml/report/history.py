@@ -35,10 +35,13 @@ class Round:
 
 @dataclass
 class History:
-    """``servers`` is what parameter servers told at the end: pushes, bytes and waits of each worker."""
+    """``servers`` is what parameter servers told at the end: pushes, bytes and waits of each worker. ``devices`` is
+    where each worker's blocks were in the last round, if GPUs were asked for.
+    """
 
     rounds: list[Round] = field(default_factory=list)
     servers: list[dict[str, dict[str, float]]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
 
     def total(self, name: str) -> float:
         """The sum over rounds of one of :class:`Round`'s numbers."""

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.resource import ResourceProfile
 
 #: Stands for "as many as asked for" under dynamic allocation without an upper bound.
 UNBOUNDED = 4096
@@ -20,8 +21,8 @@ _settings: WeakKeyDictionary[SparkContext, dict[str, str | None]] = WeakKeyDicti
 logger = logging.getLogger(__name__)
 
 
-def task_slots(sc: SparkContext) -> int:
-    """Tasks of one CPU request that the application can run at once, at least 1."""
+def task_slots(sc: SparkContext, profile: ResourceProfile | None = None) -> int:
+    """Tasks that the application can run at once, at least 1: such as ``profile`` or its own settings ask for."""
     if setting(sc, "spark.dynamicAllocation.enabled", "false").lower() == "true":
         # what runs now says little of what may run later
         executors = setting(sc, "spark.dynamicAllocation.maxExecutors", "")
@@ -30,8 +31,8 @@ def task_slots(sc: SparkContext) -> int:
         return min(max(slots, 1), UNBOUNDED)
     try:
         context = sc._jsc.sc()
-        profile = context.resourceProfileManager().defaultResourceProfile()
-        running = int(context.maxNumConcurrentTasks(profile))
+        default = context.resourceProfileManager().defaultResourceProfile()
+        running = int(context.maxNumConcurrentTasks(default if profile is None else profile._java_resource_profile))
     except Py4JError as error:
         logger.info("Spark does not tell its slots (%s); defaultParallelism stands in", error)
         running = 0

@@ -231,9 +231,7 @@ def test_a_worker_that_raises_lets_the_others_go(error, pipe: bool, monkeypatch:
             with pytest.raises(ServerTimeoutError):
                 ended[1].result(20.0)
             driver.create("control", 5)
-            driver.assign(
-                {"control": Push(np.array([1.0, 0.0, -1.0, 1.0, 1.0]))}
-            )  # as the driver does
+            driver.assign({"control": Push(np.array([1.0, 0.0, -1.0, 1.0, 1.0]))})  # as the driver does
             driver.lose(1)
         assert ended[0].result(20.0) == ("done", None)
 
