@@ -6,6 +6,8 @@ CONFIG ?= conf/digits.toml
 COMPARE ?= $(if $(wildcard ../shared/data/mnist_train.parquet),conf/compare.toml,conf/compare-digits.toml)
 SUBMIT_ARGS ?=
 PYTEST_ARGS ?=
+# Processes that share the tests, file by file, each with a Spark session of two slots (about 3 GB); 0 is this one alone.
+WORKERS ?= 0
 
 # Drivers and workers must be the interpreter that the packages were installed for, and Spark
 # the one installed beside them.
@@ -56,11 +58,13 @@ demo: venv ## train on the handwritten digits in data/ through spark-submit
 	  || $(BIN)/python jobs/prepare.py
 	@SPARK_CONF_DIR=conf $(BIN)/spark-submit $(SUBMIT_ARGS) jobs/train.py --config $(CONFIG)
 
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
+
 test: venv ## run the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: venv ## run the tests that are neither slow nor end a process
-	$(BIN)/python -m pytest -m "not slow and not fault" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not fault" $(PYTEST_ARGS)
 
 lint: venv ## check style and types
 	$(BIN)/ruff check .

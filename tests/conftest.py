@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -42,12 +43,37 @@ def jvm_exit_code() -> int | None:
     return None if process is None else process.poll()
 
 
-def pytest_runtest_logfinish(nodeid: str) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Without the JVM all further tests would fail, each without the cause: end here, and tell how it went."""
+    told = yield
     code = jvm_exit_code()
     if code is not None:
         crash = CRASH_LOG.read_text()[:4000] if CRASH_LOG.exists() else "and left no crash report"
-        pytest.exit(f"after {nodeid} the JVM of the session had ended with code {code} {crash}", 3)
+        item.session.shouldfail = f"after {item.nodeid} the JVM of the session had ended with code {code} {crash}"
+    return told
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a law that takes Spark jobs the first case that is not slow by itself stays fast, and the others are slow.
+
+    Those that wait much, which are marked ``fault``, go first: other tests run beside them, and none after all others.
+    """
+    begun: set[str] = set()
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("slow"):
+            law = item.nodeid.partition("[")[0]
+            if law in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(law)
+    items.sort(key=lambda item: item.get_closest_marker("fault") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: tests that collect garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Run by test_saving.py in a fresh interpreter: loads what was saved, first without sparkdml. Prints lines of JSON."""
+"""Run by test_elsewhere.py in a fresh interpreter: loads what was saved, first without sparkdml. Prints lines of JSON.
+
+Nor is pandas there.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +11,85 @@ from pathlib import Path
 
 
 class Refuse:
-    """As if sparkdml were not installed."""
+    """As if a package were not installed."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "sparkdml":
+        if name.partition(".")[0] == self.package:
             raise ModuleNotFoundError(f"No module named '{name}'")
 
 
-def main(saved: Path) -> None:
-    refuse = Refuse()
-    sys.meta_path.insert(0, refuse)
-    from pyspark.ml import Pipeline, PipelineModel, classification, regression
+def predictions(model, rows):
+    return [row.prediction for row in model.transform(rows).select("prediction").collect()]
+
+
+def without_sparkdml(saved: Path, frame) -> dict:
+    from pyspark.ml import PipelineModel, classification, regression
+    from pyspark.ml.linalg import Vectors
+
+    classes = {
+        "LogisticRegression": classification.LogisticRegressionModel,
+        "LinearSVC": classification.LinearSVCModel,
+        "LinearRegression": regression.LinearRegressionModel,
+        "GeneralizedLinearRegression": regression.GeneralizedLinearRegressionModel,
+        "FMClassifier": classification.FMClassificationModel,
+        "FMRegressor": regression.FMRegressionModel,
+    }
+    found = {}
+    for name, cls in classes.items():
+        model = cls.load(str(saved / name))
+        weights = model.linear if name.startswith("FM") else model.coefficients
+        found[name] = {
+            "uid": model.uid,
+            "learned": [*weights.toArray().tolist(), float(model.intercept)],
+            "has_summary": bool(getattr(model, "hasSummary", False)),
+            "predictions": predictions(model, frame),
+            "of_one_row": model.predict(Vectors.dense([3.0, -2.0, 0.5])),
+        }
+    pipeline_model = PipelineModel.load(str(saved / "pipeline-model"))
+    found["pipeline-model"] = predictions(pipeline_model, frame.drop("features"))
+    assert "sparkdml" not in sys.modules
+    return found
+
+
+def with_sparkdml(saved: Path, frame) -> dict:
+    from pyspark.ml import Pipeline
+    from pyspark.ml.classification import OneVsRestModel
     from pyspark.ml.tuning import CrossValidator, CrossValidatorModel
+
+    from sparkdml.wide import DistributedLogisticRegressionModel, scoring
+
+    pipeline = Pipeline.load(str(saved / "pipeline"))
+    search = CrossValidator.load(str(saved / "search"))
+    searched = CrossValidatorModel.load(str(saved / "search-model"))
+    scoring.REPLICATED_BYTES = 0
+    scored = DistributedLogisticRegressionModel.load(str(saved / "shards")).transform(frame).collect()
+    return {
+        "stages": [type(stage).__module__ + "." + type(stage).__name__ for stage in pipeline.getStages()],
+        "pipeline": predictions(pipeline.fit(frame.drop("features")), frame.drop("features")),
+        "one-vs-rest-model": predictions(OneVsRestModel.load(str(saved / "one-vs-rest-model")), frame),
+        "grid": [[[p.parent, p.name, v] for p, v in each.items()] for each in search.getEstimatorParamMaps()],
+        "estimator": [type(search.getEstimator()).__module__, search.getEstimator().uid],
+        "metrics": [float(value) for value in searched.avgMetrics],
+        "best": [*searched.bestModel.coefficients.toArray().tolist(), float(searched.bestModel.intercept)],
+        "shards": sorted([row.x0, *row.rawPrediction.toArray().tolist(), row.prediction] for row in scored),
+    }
+
+
+def main(saved: Path) -> None:
+    refuse = Refuse("sparkdml")
+    sys.meta_path[:0] = [Refuse("pandas"), refuse]
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     frame = spark.read.parquet(str(saved / "rows"))
-
-    def predictions(model, rows):
-        return [row.prediction for row in model.transform(rows).select("prediction").collect()]
-
-    found = {}
-    for name in ("LogisticRegression", "LinearSVC", "LinearRegression", "GeneralizedLinearRegression"):
-        room = classification if hasattr(classification, name) else regression
-        model = getattr(room, f"{name}Model").load(str(saved / name))
-        coefficients = [*model.coefficients.toArray().tolist(), float(model.intercept)]
-        found[name] = [model.uid, coefficients, bool(model.hasSummary), predictions(model, frame)]
-    pipeline_model = PipelineModel.load(str(saved / "pipeline-model"))
-    found["pipeline-model"] = predictions(pipeline_model, frame.drop("features"))
-    assert "sparkdml" not in sys.modules
-    print(json.dumps({"without": found}), flush=True)
-
+    print(json.dumps({"without": without_sparkdml(saved, frame)}), flush=True)
     sys.meta_path.remove(refuse)
-    pipeline = Pipeline.load(str(saved / "pipeline"))
-    fitted = predictions(pipeline.fit(frame.drop("features")), frame.drop("features"))
-    one_vs_rest = classification.OneVsRestModel.load(str(saved / "one-vs-rest-model"))
-    search = CrossValidator.load(str(saved / "search"))
-    searched = CrossValidatorModel.load(str(saved / "search-model"))
-    found = {
-        "stages": [type(stage).__module__ + "." + type(stage).__name__ for stage in pipeline.getStages()],
-        "pipeline": fitted,
-        "one-vs-rest-model": predictions(one_vs_rest, frame),
-        "grid": [[[p.parent, p.name, v] for p, v in each.items()] for each in search.getEstimatorParamMaps()],
-        "estimator": [type(search.getEstimator()).__module__, search.getEstimator().uid],
-        "metrics": [float(value) for value in searched.avgMetrics],
-        "best": [*searched.bestModel.coefficients.toArray().tolist(), float(searched.bestModel.intercept)],
-    }
-    print(json.dumps({"with": found}), flush=True)
+    print(json.dumps({"with": with_sparkdml(saved, frame)}), flush=True)
     spark.stop()
 
 

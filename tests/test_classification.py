@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -197,44 +193,6 @@ def test_estimator_in_a_pipeline_survives_saving(spark, tmp_path):
     assert [r.prediction for r in again.transform(frame).collect()] == [
         r.prediction for r in model.transform(frame).collect()
     ]
-
-
-@pytest.mark.slow
-def test_saved_model_loads_where_sparkdml_is_not_installed(spark, tmp_path):
-    frame = frame_of(spark, some_rows())
-    model = LogisticRegression(regParam=0.05).fit(frame)
-    path = str(tmp_path / "model")
-    model.write().save(path)
-    script = textwrap.dedent(
-        f"""
-        import sys
-
-        class Refuse:
-            def find_spec(self, name, path=None, target=None):
-                if name.partition(".")[0] == "sparkdml":
-                    raise ImportError("sparkdml must not be needed")
-
-        sys.meta_path.insert(0, Refuse())
-        from pyspark.ml.classification import LogisticRegressionModel
-        from pyspark.ml.linalg import Vectors
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-        model = LogisticRegressionModel.load({path!r})
-        print("COEF", *model.coefficients, model.intercept)
-        print("PRED", model.predict(Vectors.dense([3.0, 0.0, 0.0])))
-        """
-    )
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONPATH", "SPARK_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    printed = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
-    numbers = [float(value) for value in printed["COEF"].split()]
-    assert numbers == [*model.coefficients, model.intercept]
-    assert float(printed["PRED"]) == model.predict(Vectors.dense([3.0, 0.0, 0.0]))
 
 
 def test_numpy_scalars_are_stored_as_plain_numbers(spark, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from sparkdml import cooperation
 from sparkdml.classification import LinearSVC, LogisticRegression, LogisticRegressionEnsembleModel
 from sparkdml.data import from_dataframe
+from sparkdml.placement import side_job
 from sparkdml.regression import LinearRegression
 
 #: How close each method comes to the optimum in a few passes over 600 rows: those of constant steps not very.
@@ -336,11 +337,19 @@ def test_held_back_rows_judge_new_points_only(make_frame) -> None:
         assert all(np.isfinite(report.objective_history))
 
 
-def test_a_gang_that_gives_way_loses_no_memory(blocks, frame) -> None:
-    """A callback that starts a job in every round ends the workers each time; what they remember must outlast them."""
-    params = {"regParam": 0.05, "solver": "cocoa", "maxIter": 6, "tol": 0.0, "placement": "allreduce"}
+def test_a_gang_that_gives_way_loses_no_memory(blocks, frame, monkeypatch) -> None:
+    """A callback that starts a job ends the workers each time; what they remember must outlast them."""
+    monkeypatch.setattr(side_job, "PATIENCE_SECONDS", 0.2)
+    params = {"regParam": 0.05, "solver": "cocoa", "maxIter": 5, "tol": 0.0, "placement": "allreduce"}
     expected = LogisticRegression(**params).fit(blocks).report
-    found = LogisticRegression(**params).setOnRound(lambda history: bool(frame.count() < 0)).fit(blocks).report
+    counted: list[int] = []
+
+    def count(history) -> None:
+        if len(history.rounds) in (2, 3):
+            counted.append(frame.count())
+
+    found = LogisticRegression(**params).setOnRound(count).fit(blocks).report
+    assert counted == [600, 600]
     assert found.objective_history == pytest.approx(expected.objective_history, rel=1e-12)
 
 
@@ -404,8 +413,18 @@ def test_workers_that_see_one_label_only_agree_all_the_same(make_frame, solver: 
         assert report.objective <= optimum(dataset) * (1 + CLOSE[solver])
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("solver", cooperation.SOLVERS)
+#: Laws of methods hold whatever drives them, so beside ``local`` one of each kind: sums, threads, memories, members,
+#: columns, products with the Hessian.
+KINDS = ("sgd", "hogwild", "cocoa", "ensemble", "coordinate-descent", "newton-cg")
+
+
+@pytest.mark.parametrize(
+    ("solver", "placement"),
+    [
+        *((solver, "local") for solver in cooperation.SOLVERS),
+        *(pytest.param(s, p, marks=pytest.mark.slow) for s in KINDS for p in ("broadcast", "allreduce")),
+    ],
+)
 def test_empty_partitions_take_no_part(make_frame, solver: str, placement: str) -> None:
     X, y = rows()
     frame = make_frame(X, y, partitions=8).selectExpr("*", "monotonically_increasing_id() as id")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,11 +11,8 @@ import numpy as np
 import pytest
 from linear_family import ESTIMATORS, numbers, rows, stock
 from pyspark.ml import Pipeline, PipelineModel
-from pyspark.ml.classification import OneVsRest, OneVsRestModel
-from pyspark.ml.evaluation import BinaryClassificationEvaluator
 from pyspark.ml.feature import StandardScaler, VectorAssembler
 from pyspark.ml.linalg import DenseMatrix, DenseVector, Matrices, SparseMatrix, SparseVector, Vectors
-from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
 from sparkdml.classification import LinearSVC, LogisticRegression
 from sparkdml.saving import FORMAT
@@ -277,62 +272,3 @@ def test_a_pipeline_of_javas_stages_and_ours_saves_and_loads(spark, make_frame, 
     assert (
         again.transform(frame).select("probability").collect() == model.transform(frame).select("probability").collect()
     )
-
-
-@pytest.mark.slow
-def test_everything_saved_here_is_of_use_in_a_fresh_interpreter(spark, make_frame, tmp_path) -> None:
-    """Models and pipelines of models without sparkdml; what holds our estimators, with it."""
-    X, y = rows(2, 60, 3)
-    scalars = make_frame(X, y, kind="scalars", partitions=1)
-    with_vector = VectorAssembler(inputCols=["x0", "x1", "x2"], outputCol="features").transform(scalars)
-    frame = with_vector.select("features", "label", "x0", "x1", "x2").coalesce(1)
-    frame.write.parquet(str(tmp_path / "rows"))
-    models = {name: cls(regParam=0.1).fit(frame) for name, cls in ESTIMATORS.items()}
-    for name, model in models.items():
-        model.save(str(tmp_path / name))
-    pipeline = mixed_pipeline("features")
-    pipeline.save(str(tmp_path / "pipeline"))
-    pipeline_model = pipeline.fit(scalars)
-    pipeline_model.save(str(tmp_path / "pipeline-model"))
-    one_vs_rest = OneVsRest(classifier=LinearSVC(regParam=0.1)).fit(frame)
-    one_vs_rest.save(str(tmp_path / "one-vs-rest-model"))
-    assert isinstance(OneVsRestModel.load(str(tmp_path / "one-vs-rest-model")), OneVsRestModel)
-    estimator = LogisticRegression()
-    grid = ParamGridBuilder().addGrid(estimator.regParam, [np.float64(0.01), 0.5]).build()
-    search = CrossValidator(
-        estimator=estimator, estimatorParamMaps=grid, evaluator=BinaryClassificationEvaluator(), numFolds=2, seed=1
-    )
-    search.save(str(tmp_path / "search"))
-    searched = search.fit(frame)
-    searched.save(str(tmp_path / "search-model"))
-
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("saved_elsewhere.py")), str(tmp_path)],
-        capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = {}
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            found.update(json.loads(line))
-
-    def predictions(model, rows):
-        return [row.prediction for row in model.transform(rows).select("prediction").collect()]
-
-    for name, model in models.items():
-        uid, learned, has_summary, predicted = found["without"][name]
-        assert (uid, has_summary) == (model.uid, False)
-        assert learned == [*model.coefficients.toArray().tolist(), model.intercept]
-        assert predicted == predictions(model, frame)
-    assert found["without"]["pipeline-model"] == predictions(pipeline_model, scalars)
-    later = found["with"]
-    assert later["stages"][-1] == "sparkdml.classification.LogisticRegression"
-    assert later["pipeline"] == predictions(pipeline_model, scalars)
-    assert later["one-vs-rest-model"] == predictions(one_vs_rest, frame)
-    assert later["grid"] == [[[estimator.uid, "regParam", value]] for value in (0.01, 0.5)]
-    assert later["estimator"] == ["sparkdml.classification", estimator.uid]
-    assert later["metrics"] == [float(value) for value in searched.avgMetrics]
-    assert later["best"] == [*searched.bestModel.coefficients.toArray().tolist(), searched.bestModel.intercept]

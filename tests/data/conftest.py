@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ def jobs_started(spark) -> Iterator[Callable[[], int]]:
     sc.setJobGroup(group, "counted")
 
     def count() -> int:
-        time.sleep(0.2)  # the tracker hears of a job from the listener bus, a little later
+        sc._jsc.sc().listenerBus().waitUntilEmpty()  # which tells the tracker of jobs
         return len(sc.statusTracker().getJobIdsForGroup(group))
 
     yield count

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
 import threading
 import time
 
 import numpy as np
-import psutil
 import pytest
+from processes import end
 from pyspark import cloudpickle
 
 from sparkdml.algorithms.vector_free import VectorFree
@@ -48,6 +46,12 @@ def by_jobs(frame) -> np.ndarray:
         return fit(frame)
 
 
+@pytest.fixture(autouse=True)
+def a_busy_machine(monkeypatch):
+    """On which members may take more than the usual seconds to come; fits would go on without them."""
+    monkeypatch.setattr(crew, "START_SECONDS", 60.0)
+
+
 @pytest.fixture
 def crews(monkeypatch):
     """Those that were put together, each with how often it was asked."""
@@ -82,12 +86,7 @@ class Killing:
     def __call__(self, history) -> None:
         if len(history.rounds) == 3 and not self.done:
             self.done = True
-            workers = [
-                process
-                for process in psutil.Process().children(recursive=True)
-                if "sparkdml.daemon" in " ".join(process.cmdline()) and not process.children()
-            ]
-            os.kill(workers[0].pid, signal.SIGKILL)
+            end("sparkdml.daemon")
 
 
 def test_the_fit_outlives_a_member(frame, by_jobs, crews, caplog):
@@ -98,7 +97,7 @@ def test_the_fit_outlives_a_member(frame, by_jobs, crews, caplog):
     assert "goes on by Spark jobs" in caplog.text
 
 
-def test_a_callback_may_start_spark_jobs(spark, frame, by_jobs, crews, caplog):
+def test_a_callback_may_start_spark_jobs(spark, frame, by_jobs, crews, caplog, impatient):
     def counts(history) -> None:
         if len(history.rounds) in (2, 4):
             assert spark.sparkContext.parallelize(range(10), 2).count() == 10

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 
-import psutil
 import pytest
+from processes import end
 from pyspark.ml.linalg import Vectors
 
 from sparkdml.classification import LogisticRegression
@@ -36,10 +34,8 @@ def test_a_worker_that_is_killed_costs_no_digit(frame, objective) -> None:
 
     def end_one(history) -> None:
         if len(history.rounds) == 3 and not killed:
-            own = psutil.Process().children(recursive=True)
-            workers = [p for p in own if "pyspark.worker" in " ".join(p.cmdline()) and not p.children()]
-            killed.append(workers[0].pid)
-            os.kill(workers[0].pid, signal.SIGKILL)
+            killed.append(len(history.rounds))
+            end("pyspark.worker")
 
     report = estimator().setOnRound(end_one).fit(frame).report
     assert killed
@@ -63,7 +59,7 @@ def test_frames_that_a_barrier_stage_may_not_follow(frame, objective, shape) -> 
     assert estimator().fit(shape(frame)).report.objective == pytest.approx(objective, rel=1e-10)
 
 
-def test_a_callback_may_start_spark_jobs(frame, objective) -> None:
+def test_a_callback_may_start_spark_jobs(frame, objective, impatient) -> None:
     """The gang holds every slot: it ends for the job, and goes on after it."""
     counted: list[int] = []
 
@@ -113,10 +109,8 @@ def test_workers_of_a_method_with_memory_may_be_lost_too(frame) -> None:
 
     def end_one(history) -> None:
         if len(history.rounds) == 6 and not killed:
-            own = psutil.Process().children(recursive=True)
-            workers = [p for p in own if "pyspark.worker" in " ".join(p.cmdline()) and not p.children()]
-            killed.append(workers[0].pid)
-            os.kill(workers[0].pid, signal.SIGKILL)
+            killed.append(len(history.rounds))
+            end("pyspark.worker")
 
     params = {"regParam": 0.01, "solver": "cocoa", "tol": 1e-9, "maxIter": 400}
     expected = LogisticRegression(placement="local", **params).fit(frame).report.objective

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 
 import numpy as np
-import psutil
 import pytest
+from processes import end, of_this_driver
 from pyspark import cloudpickle
 
 from sparkdml.algorithms import SyncSGD
@@ -42,18 +40,6 @@ def calm(frame) -> np.ndarray:
     return fit(frame)
 
 
-def of_this_driver(words: str) -> list[psutil.Process]:
-    """Processes without children of their own."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if words in " ".join(process.cmdline()) and not process.children():
-                found.append(process)
-        except psutil.Error:
-            continue  # it has just ended
-    return found
-
-
 class Once:
     """A callback that does something after three passes."""
 
@@ -64,12 +50,6 @@ class Once:
         if len(history.rounds) == 3 and not self.done:
             self.done = True
             self.action()
-
-
-def end(words: str) -> None:
-    processes = of_this_driver(words)
-    assert processes
-    os.kill(processes[0].pid, signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +94,7 @@ def test_with_a_backup_the_fit_outlives_a_server(frame, calm):
     assert ending.done
 
 
-def test_a_callback_may_start_spark_jobs(spark, frame, calm):
+def test_a_callback_may_start_spark_jobs(spark, frame, calm, impatient):
     counting = Once(lambda: spark.sparkContext.parallelize(range(10), 2).count())
     np.testing.assert_array_equal(fit(frame, counting), calm)
 

@@ -21,8 +21,8 @@ from sparkdml.classification import LogisticRegression
 from sparkdml.classification.logistic_regression import starting_point
 from sparkdml.data import from_dataframe
 from sparkdml.losses import Logistic
-from sparkdml.placement import PLACEMENTS
-from sparkdml.placement.gang import GRACE_SECONDS, WorkerError
+from sparkdml.placement import PLACEMENTS, gang
+from sparkdml.placement.gang import WorkerError
 
 # workers cannot import a test module
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -79,12 +79,13 @@ class Uneven(LBFGS):
     def work(self, problem, blocks, coef, memory, turn):
         if turn.worker == 0:
             raise ArithmeticError("planted failure")
-        time.sleep(GRACE_SECONDS + 3.0)
+        time.sleep(5.0)
         return super().work(problem, blocks, coef, memory, turn)
 
 
-def test_a_raise_is_told_however_long_the_other_workers_take(frame):
+def test_a_raise_is_told_however_long_the_other_workers_take(frame, monkeypatch):
     """Nor are these taken for lost, which would start the fit again."""
+    monkeypatch.setattr(gang, "GRACE_SECONDS", 1.0)
     with from_dataframe(frame) as dataset, pytest.raises(WorkerError, match="planted failure"):
         train(dataset, Uneven(100, 1e-8), "allreduce")
     assert frame.count() == 200

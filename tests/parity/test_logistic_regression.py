@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
-from frames import make_frame, make_rows
+from frames import Data, cached, make_frame, make_rows, predictions
 from objective import logistic_objective
 from pyspark.ml import classification as stock
 
@@ -14,9 +17,30 @@ pytestmark = pytest.mark.slow
 EXACT = {"tol": 1e-13, "maxIter": 1000}
 
 
-def compare(frame, X, y, w, params):
+@pytest.fixture(scope="module")
+def data(spark):
+    """``data(classes, form, weighted=True)``: the same rows of that many classes, in a frame made once."""
+    with ExitStack() as stack:
+
+        def made(classes: int, form: str, weighted: bool = True) -> Data:
+            X, y, w = make_rows(classes)
+            return stack.enter_context(cached(spark, X, y, w if weighted else np.ones(len(y)), form, partitions=3))
+
+        yield functools.cache(made)
+
+
+@pytest.fixture(scope="module")
+def theirs(data):
+    """``theirs(classes, form, **params)``: pyspark's model, fitted once."""
+    return functools.cache(
+        lambda classes, form, **params: stock.LogisticRegression(**params, **EXACT).fit(data(classes, form).frame)
+    )
+
+
+def compare(data: Data, params: dict, expected=None):
     """Both reach the same optimum and say the same of every row."""
-    expected = stock.LogisticRegression(**params, **EXACT).fit(frame)
+    X, y, w, frame = data.X, data.y, data.w, data.frame
+    expected = expected or stock.LogisticRegression(**params, **EXACT).fit(frame)
     found = ours.LogisticRegression(**params, **EXACT).fit(frame)
     reg = params.get("regParam", 0.0)
     standardization = params.get("standardization", True)
@@ -36,62 +60,40 @@ def compare(frame, X, y, w, params):
     np.testing.assert_allclose(
         found.interceptVector.toArray(), expected.interceptVector.toArray(), rtol=1e-3, atol=2e-4
     )
-    columns = ["prediction"]
-    mine = [r.prediction for r in found.transform(frame).select(columns).collect()]
-    theirs = [r.prediction for r in expected.transform(frame).select(columns).collect()]
     # a row on the boundary may fall to either side
-    assert np.mean(np.array(mine) != np.array(theirs)) <= 1 / len(y)
-    return found, expected
+    assert np.mean(predictions(found, frame) != predictions(expected, frame)) <= 1 / len(y)
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse", "mixed"])
 @pytest.mark.parametrize("standardization", [True, False])
 @pytest.mark.parametrize("reg", [0.01, 0.5])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_binomial(spark, form, standardization, reg, intercept):
-    X, y, w = make_rows(2)
-    frame = make_frame(spark, X, y, w, form)
-    params = {
-        "regParam": reg,
-        "standardization": standardization,
-        "fitIntercept": intercept,
-        "weightCol": "weight",
-    }
-    compare(frame, X, y, w, params)
+def test_binomial(data, theirs, form, standardization, reg, intercept):
+    """Beside pyspark's model of the same rows as they are stored in "mixed"."""
+    params = {"regParam": reg, "standardization": standardization, "fitIntercept": intercept, "weightCol": "weight"}
+    compare(data(2, form), params, theirs(2, "mixed", **params))
 
 
 @pytest.mark.parametrize("standardization", [True, False])
 @pytest.mark.parametrize("reg", [0.0, 0.05])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_multinomial(spark, standardization, reg, intercept):
-    X, y, w = make_rows(4)
-    frame = make_frame(spark, X, y, w, "mixed")
-    params = {
-        "regParam": reg,
-        "standardization": standardization,
-        "fitIntercept": intercept,
-        "weightCol": "weight",
-    }
-    compare(frame, X, y, w, params)
+def test_multinomial(data, standardization, reg, intercept):
+    params = {"regParam": reg, "standardization": standardization, "fitIntercept": intercept, "weightCol": "weight"}
+    compare(data(4, "mixed"), params)
 
 
-def test_binomial_data_as_multinomial(spark):
-    X, y, w = make_rows(2)
-    frame = make_frame(spark, X, y, w, "dense")
-    compare(frame, X, y, w, {"family": "multinomial", "weightCol": "weight"})
+def test_binomial_data_as_multinomial(data):
+    compare(data(2, "dense"), {"family": "multinomial", "weightCol": "weight"})
 
 
-def test_unweighted_unregularised(spark):
-    X, y, _ = make_rows(2)
-    ones = np.ones(len(y))
-    compare(make_frame(spark, X, y, ones, "dense"), X, y, ones, {})
+def test_unweighted_unregularised(data):
+    compare(data(2, "dense", weighted=False), {})
 
 
 @pytest.mark.parametrize("max_iter", [0, 5])
-def test_max_iter_counts_as_in_spark(spark, max_iter):
+def test_max_iter_counts_as_in_spark(data, max_iter):
     """``totalIterations`` of Spark's summary is what our report counts; the first objective is the same."""
-    X, y, w = make_rows(2)
-    frame = make_frame(spark, X, y, w, "dense")
+    frame = data(2, "dense").frame
     params = {"maxIter": max_iter, "tol": 0.0, "regParam": 0.01}
     expected = stock.LogisticRegression(**params).fit(frame)
     found = ours.LogisticRegression(**params).fit(frame)
@@ -102,25 +104,22 @@ def test_max_iter_counts_as_in_spark(spark, max_iter):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_constant_and_empty_columns_change_nothing(spark, classes):
-    X, y, w = make_rows(classes)
-    wider = np.column_stack([X[:, :2], np.full(len(y), 3.7), X[:, 2:], np.zeros(len(y))])
-    frame = make_frame(spark, X, y, w, "dense")
-    for form in ("dense", "sparse"):
-        wide_frame = make_frame(spark, wider, y, w, form)
-        for standardization in (True, False):
-            params = {"regParam": 0.02, "standardization": standardization, **EXACT}
-            narrow = ours.LogisticRegression(**params).fit(frame).coefficientMatrix.toArray()
+def test_constant_and_empty_columns_change_nothing(spark, data, classes):
+    given = data(classes, "dense")
+    y = given.y
+    wider = np.column_stack([given.X[:, :2], np.full(len(y), 3.7), given.X[:, 2:], np.zeros(len(y))])
+    for standardization in (True, False):
+        params = {"regParam": 0.02, "standardization": standardization, **EXACT}
+        narrow = ours.LogisticRegression(**params).fit(given.frame).coefficientMatrix.toArray()
+        for form in ("dense", "sparse"):
+            wide_frame = make_frame(spark, wider, y, given.w, form)
             wide = ours.LogisticRegression(**params).fit(wide_frame).coefficientMatrix.toArray()
             assert not wide[:, [2, 7]].any()
             np.testing.assert_allclose(np.delete(wide, [2, 7], axis=1), narrow, atol=1e-6)
 
 
-def test_thresholds_are_sparks(spark):
-    X, y, w = make_rows(3)
-    frame = make_frame(spark, X, y, w, "dense")
-    params = {"regParam": 0.02, "thresholds": [0.9, 0.05, 0.3]}
-    compare(frame, X, y, w * 0 + 1, params)
+def test_thresholds_are_sparks(data):
+    compare(data(3, "dense", weighted=False), {"regParam": 0.02, "thresholds": [0.9, 0.05, 0.3]})
 
 
 def test_a9a_reaches_the_known_optimum(spark, shared_data):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,24 +144,6 @@ def test_pipelines_hold_them(spark, tmp_path, found_beside_sparks) -> None:
     loaded = PipelineModel.load(str(tmp_path / "pipeline"))
     assert isinstance(loaded.stages[1], DistributedLogisticRegressionModel)
     assert scores(loaded, df) == scores(pipeline, df)
-
-
-def test_another_process_loads_them(spark, tmp_path) -> None:
-    model, df = multinomial(spark), frame(spark, matrix()[:-1]).select("id", "features")
-    model.save(str(tmp_path / "model"))
-    df.write.parquet(str(tmp_path / "rows"))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
-    script = str(Path(__file__).with_name("wide_elsewhere.py"))
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path)], capture_output=True, text=True, timeout=240, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    rows = model.transform(df).collect()
-    want = sorted([row.id, *row.rawPrediction.toArray().tolist(), row.prediction] for row in rows)
-    np.testing.assert_allclose(found, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [1, 3])
