@@ -12,7 +12,7 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
-from sparkdml.optim.gradient import loss_and_gradient, total_loss
+from sparkdml.problem.gradient import loss_and_gradient, total_loss
 
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses import Hinge, Huber, Logistic, Softmax, Squared
@@ -212,7 +212,7 @@ from sparkdml.data.block import DenseBlock
 from sparkdml.losses import Logistic
 from sparkdml.optim.devices.block import on_devices
 from sparkdml.optim.devices.resident import Resident
-from sparkdml.optim.gradient import loss_and_gradient
+from sparkdml.problem.gradient import loss_and_gradient
 from sparkdml.resources.gpus.arrays import Device
 device = Device("strict", array_api_strict, np.asarray, lambda: 2**20)
 block = DenseBlock(np.array([0.0, 1.0]), np.ones(2), 2, np.eye(2))

@@ -224,13 +224,14 @@ def test_a_worker_that_raises_lets_the_others_go(error, pipe: bool, monkeypatch:
     monkeypatch.setattr(work, "open_handle", lambda handle: parts[handle.partition])
     with servers(1, 2, 1) as of, client(of) as driver, ThreadPoolExecutor(2) as threads:
         orders = work.Orders(Inline(failing), (0, 1), (of[0].listening.address,), SECURITY, "")
+        failing.create(driver)
+        driver.assign({"control": Push(np.array([0.0, 0.0, -1.0, 1.0, 1.0]))})
         ended = [threads.submit(work._served, orders, [SimpleNamespace(partition=n)], 0) for n in range(2)]
         if error is RuntimeError:
             assert "of its own making" in ended[1].result(20.0)[1]
         else:
             with pytest.raises(ServerTimeoutError):
                 ended[1].result(20.0)
-            driver.create("control", 5)
             driver.assign({"control": Push(np.array([1.0, 0.0, -1.0, 1.0, 1.0]))})  # as the driver does
             driver.lose(1)
         assert ended[0].result(20.0) == ("done", None)
