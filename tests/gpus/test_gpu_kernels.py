@@ -12,13 +12,13 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
-from sparkdml.problem.gradient import loss_and_gradient, total_loss
 
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses import Hinge, Huber, Logistic, Softmax, Squared
 from sparkdml.optim.devices.block import DeviceBlock, on_devices
 from sparkdml.optim.devices.losses import ARRAY_LOSSES
 from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.gradient import loss_and_gradient, total_loss
 from sparkdml.resources.gpus import arrays
 from sparkdml.resources.gpus.arrays import Device
 

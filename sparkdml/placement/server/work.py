@@ -77,13 +77,13 @@ def _served(orders: Orders, handles: Sequence[Handle], attempt: int) -> tuple[st
             _work(orders, client, dict(zip(numbers, handles, strict=True)), attempt, pipes)
         except ServerError:
             if steps.pipelined:
-                # calls under way wait for others, who shall not wait for these workers
                 with suppress(ServerError):
-                    _lose(client, numbers)
+                    _lose(client, numbers, pipes)
             raise
         except Exception:
             # returned, not raised: the cause is then told at once, and not after three more attempts
-            _let_all_go(client, numbers)
+            _say_over(client)
+            _lose(client, numbers, pipes)
             return "raised", traceback.format_exc()
     return "done", None
 
@@ -119,17 +119,20 @@ def work_of_all(
                 working.pop(number)
 
 
-def _let_all_go(client: Client, numbers: Iterable[int]) -> None:
-    """The fit has failed: others that wait for these workers shall not, and find that it is over."""
+def _say_over(client: Client) -> None:
+    """The fit has failed: others find that it is over."""
     control = client.pull({CONTROL: None})[CONTROL].copy()
     control[OVER] = 1.0
     client.assign({CONTROL: Push(control)})
-    _lose(client, numbers)
 
 
-def _lose(client: Client, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        client.lose(number)
+def _lose(client: Client, numbers: Iterable[int], pipes: ExitStack) -> None:
+    """Others shall not wait for these workers any more, nor for what is under way in their pipes."""
+    for _ in range(2):
+        for number in numbers:
+            client.lose(number)
+        # waits for calls, which end now that others go on; each of them is a sign of life, so all are lost once more
+        pipes.close()
 
 
 class _Worker:
