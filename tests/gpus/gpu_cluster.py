@@ -85,6 +85,9 @@ def main() -> None:
     sc = spark.sparkContext
     sc.setLogLevel("OFF")
     tasks = workers_for(sc, gpus=1.0)
+    deadline = time.monotonic() + 120.0
+    while tasks.slots(sc) < 2 and time.monotonic() < deadline:  # executors come one by one
+        time.sleep(0.2)
     found["slots"] = tasks.slots(sc)
     found["tasks"] = dict(tasks.holding(sc.parallelize(range(2), 2).mapPartitions(report)).collect())
     found["executors"] = told(spark)
