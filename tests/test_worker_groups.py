@@ -36,6 +36,7 @@ def frame(make_frame):
     return make_frame(X, (X[:, 0] - X[:, 3] + rng.standard_normal(300) > 0).astype(float))
 
 
+@pytest.mark.slow
 def test_a_slow_worker_is_left_behind_and_the_optimum_is_reached(frame, monkeypatch):
     monkeypatch.setattr("sparkdml.cooperation.SyncSGD", Straggling)
     optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(frame).report.objective

@@ -145,6 +145,7 @@ def test_an_external_server_that_comes_back_empty_is_waited_for_and_filled(frame
             process.stdout.close()
 
 
+@pytest.mark.slow
 def test_with_backups_a_fit_outlives_one_server_after_the_other(frame):
     """The first backup takes over from the primary, and the one that was begun then from that."""
     estimator = ESTIMATOR.copy()._set(replicas=1, maxIter=40)
