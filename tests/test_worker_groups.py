@@ -16,16 +16,16 @@ from sparkdml.classification import LogisticRegression
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ESTIMATOR = LogisticRegression(
-    regParam=0.05, solver="sgd", optimizer="adagrad", stepSize=0.3, miniBatchFraction=0.1, maxIter=12, tol=0.0,
+    regParam=0.05, solver="sgd", optimizer="adagrad", stepSize=0.3, miniBatchFraction=0.3, maxIter=12, tol=0.0,
     placement="server", workerGroups="by-speed",
 )  # fmt: skip
 
 
 class Straggling(SyncSGD):
-    """The first worker takes 20 ms a clock, the others 2."""
+    """The first worker takes 100 ms a clock, the others 2: on a busy machine, too, that is another speed."""
 
     def gradient(self, problem, blocks, coef, turn):
-        time.sleep(0.02 if turn.worker == 0 else 0.002)
+        time.sleep(0.1 if turn.worker == 0 else 0.002)
         return super().gradient(problem, blocks, coef, turn)
 
 
@@ -36,14 +36,14 @@ def frame(make_frame):
     return make_frame(X, (X[:, 0] - X[:, 3] + rng.standard_normal(300) > 0).astype(float))
 
 
+@pytest.mark.slow
 def test_a_slow_worker_is_left_behind_and_the_optimum_is_reached(frame, monkeypatch):
     monkeypatch.setattr("sparkdml.cooperation.SyncSGD", Straggling)
     optimum = LogisticRegression(regParam=0.05, tol=1e-10).fit(frame).report.objective
     report = ESTIMATOR.fit(frame).report
     slow, fast = (report.servers[0][worker] for worker in ("0", "1"))
     assert (fast["group"], slow["group"]) == (0.0, 1.0)
-    assert fast["pushes_total{apply}"] > 2 * slow["pushes_total{apply}"]
-    assert report.rounds == 13
+    assert fast["pushes_total{apply}"] > slow["pushes_total{apply}"] + 10
     assert report.objective <= optimum + 0.05
 
 
