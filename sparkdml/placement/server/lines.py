@@ -61,6 +61,9 @@ class Line(Protocol):
     def tell(self, clock: int, done: Done) -> list[str]:
         """Push; verdicts on this push, or on pushes before it that nobody was told of. Empty: none is known yet."""
 
+    def stop(self) -> None:
+        """Make no further call: the worker is about to leave."""
+
 
 class Direct:
     """One thing after the other."""
@@ -74,6 +77,9 @@ class Direct:
 
     def tell(self, clock: int, done: Done) -> list[str]:
         return self._calls.push(clock, done)
+
+    def stop(self) -> None:
+        pass
 
 
 class Pipe:
@@ -104,6 +110,10 @@ class Pipe:
         while self._pushes[0].done() and len(self._pushes) > 1:
             ended += self._pushes.popleft().result()
         return ended
+
+    def stop(self) -> None:
+        # a push after the worker has left is refused, and a pull behind it would wait for what it was to bring
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Waits for the call under way, which ends at the latest when other workers have left."""

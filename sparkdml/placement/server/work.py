@@ -115,6 +115,7 @@ def work_of_all(
         slowest = min(worker.clock for worker in working.values())
         for number, worker in list(working.items()):
             if worker.clock == slowest and not worker.turn():
+                worker.stop()
                 client.leave(number)
                 working.pop(number)
 
@@ -188,6 +189,9 @@ class _Worker:
         self._memory = done.memory
         self._hear(clock, self._line.tell(clock, _scaled(done, float(control[FACTORS + self._number]))))
         return True
+
+    def stop(self) -> None:
+        self._line.stop()
 
     def _draft(self, clock: int) -> Draft:
         if self._ends(clock):
