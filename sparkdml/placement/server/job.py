@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 LOOK_SECONDS = 0.005
+#: How often workers are asked whether they lack blocks: each question takes a server about as long as a worker's.
+ASK_SECONDS = 0.05
 #: How often it is seen to whether servers have lost their backups.
 TEND_SECONDS = 1.0
 #: For workers to leave once the fit is over.
@@ -74,12 +76,14 @@ class Job:
 
     def _until_over(self, job: SideJob, state: Any) -> tuple[Any, list[int], bool]:
         """The state after the last pass that was heard of, workers without blocks, and whether servers have moved."""
-        tended = time.monotonic()
+        tended = asked = time.monotonic()
         while state.stop is None:
             found = self._watch.look(state)
             if found is state:
-                missing = self._watch.missing()
-                if missing or job.ended():
+                ended, missing = job.ended(), list[int]()
+                if ended or time.monotonic() > asked + ASK_SECONDS:
+                    missing, asked = self._watch.missing(), time.monotonic()
+                if missing or ended:
                     return self._watch.look(state), missing, False  # what they told last
                 time.sleep(LOOK_SECONDS)
             state = found

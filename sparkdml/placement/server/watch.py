@@ -45,7 +45,7 @@ class Watch:
         self._computed, self._began = 0.0, time.perf_counter()
         self._down, self._up = self._bytes()
         control = np.concatenate([[0.0, self._seen, -1.0], np.ones(steps.workers)])
-        read = np.array([max(self.kept.iteration, 0.0)])
+        read = np.array([float(max(self.kept.iteration, 0))])
         self._client.assign({CONTROL: Push(control), READ: Push(read)})
 
     def turn_to(self, client: Client) -> None:
