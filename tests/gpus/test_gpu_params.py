@@ -7,6 +7,7 @@ import pytest
 
 from sparkdml.classification import FMClassifier, LinearSVC, LogisticRegression
 from sparkdml.data import from_dataframe
+from sparkdml.placement import local
 from sparkdml.regression import FMRegressor, GeneralizedLinearRegression, LinearRegression
 
 
@@ -54,7 +55,8 @@ def test_local_mode_refuses_gpus_before_rows_are_read(make_frame):
 
 
 @pytest.mark.parametrize("placement", ["local", "broadcast", "allreduce"])
-def test_no_more_workers_than_asked_for(make_frame, placement):
+def test_no_more_workers_than_asked_for(make_frame, placement, monkeypatch):
+    monkeypatch.setattr(local, "SHARE_BYTES", 1)  # however few rows there are
     estimator = LogisticRegression(regParam=1e-2, solver="one-shot-averaging", optimizer="sgd", placement=placement)
     one, all_of_them = (estimator.copy()._set(numWorkers=number).fit(make_frame(*rows())) for number in (1, 0))
     alone = estimator.copy()._set(numWorkers=1).fit(make_frame(*rows(), partitions=1))
