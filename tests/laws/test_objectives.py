@@ -106,7 +106,7 @@ def test_functions_travel_by_value():
     ("loss", "words"),
     [
         (lambda params, batch: (batch.labels.mean(), params), ["shape ()", "40 rows", "one loss for each row"]),
-        (lambda params, batch: batch.labels, ["two values", "numpy"]),
+        (lambda params, batch: batch.labels, ["numpy", "two values"]),
         (lambda params, batch: (np.log(-1.0 - batch.labels), params), ["NaN", "40 of 40"]),
         (lambda params, batch: (batch.labels, {"w": np.zeros(7)}), ["gradient", "(7,)", "(3,)"]),
     ],
