@@ -7,7 +7,7 @@ COMPARE ?= $(if $(wildcard ../shared/data/mnist_train.parquet),conf/compare.toml
 SUBMIT_ARGS ?=
 PYTEST_ARGS ?=
 # Processes that share the tests, file by file, each with a Spark session of two slots (about 3 GB); 0 is this one alone.
-WORKERS ?= 0
+WORKERS ?= 2
 
 # Drivers and workers must be the interpreter that the packages were installed for, and Spark
 # the one installed beside them.
