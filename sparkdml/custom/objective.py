@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import inspect
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,7 +45,8 @@ class Objective:
     library : ``torch`` or ``jax``, which find the derivative, or ``numpy``. Workers need it installed.
     chunk_rows : the most rows that ``loss`` is given at once.
 
-    Functions travel to workers by value (cloudpickle), so that those of notebooks can be used.
+    Functions travel to workers by value (cloudpickle), with what they use of their own file: notebooks, scripts and
+    modules beside them need not be on workers. Other modules that they import, and installed ones, do.
 
     Raises
     ------
@@ -79,7 +83,30 @@ class Objective:
     def __reduce__(self) -> tuple[Any, ...]:
         # what is defined in a notebook or a script has no module that workers could import it from
         values = (self.loss, self.initial, self.predict, self.library, self.chunk_rows)
-        return _unpickled, (cloudpickle.dumps(values),)
+        with _by_value(self.loss, self.predict):
+            return _unpickled, (cloudpickle.dumps(values),)
+
+
+@contextmanager
+def _by_value(*functions: Any) -> Iterator[None]:
+    """Within it, cloudpickle takes these functions with it, unless they are of an installed package."""
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    known = cloudpickle.list_registry_pickle_by_value()
+    modules = {inspect.getmodule(function) for function in functions}
+    new = [
+        module
+        for module in modules
+        if module is not None
+        and module.__name__ not in {"__main__", *known}
+        and not (getattr(module, "__file__", None) or installed[0]).startswith(installed)
+    ]
+    for module in new:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in new:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _unpickled(content: bytes) -> Objective:

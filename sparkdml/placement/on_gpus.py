@@ -6,8 +6,8 @@ import socket
 from collections.abc import Sequence
 
 from sparkdml.data.block import Block
-from sparkdml.optim.devices.block import DeviceBlock, on_devices
-from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.devices.block import DeviceBlock, on_devices
+from sparkdml.problem.devices.resident import Resident
 from sparkdml.resources.gpus.arrays import devices
 from sparkdml.resources.gpus.granted import addresses
 

@@ -9,9 +9,9 @@ import numpy as np
 from sparkdml.core import Update, add_updates
 from sparkdml.data.block import Block
 from sparkdml.losses.base import Loss
-from sparkdml.optim.devices.block import DeviceBlock
-from sparkdml.optim.devices.gradient import sums_on_devices
-from sparkdml.optim.devices.losses import ARRAY_LOSSES
+from sparkdml.problem.devices.block import DeviceBlock
+from sparkdml.problem.devices.gradient import sums_on_devices
+from sparkdml.problem.devices.losses import ARRAY_LOSSES
 from sparkdml.resources.threads import each_of
 
 

@@ -92,7 +92,8 @@ def test_an_interrupted_fit_ends_its_workers(spark, frame) -> None:
     assert frame.count() == 90
 
 
-def test_dynamic_allocation_is_refused_with_what_to_set(spark, frame) -> None:
+def test_dynamic_allocation_is_refused_with_what_to_set(spark, frame, monkeypatch) -> None:
+    monkeypatch.setattr(slots, "_settings", {})  # this one does change while the application runs
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.dynamicAllocation.enabled", "true")
     try:

@@ -15,9 +15,9 @@ import pytest
 
 from sparkdml.data.block import Block, DenseBlock, SparseBlock
 from sparkdml.losses import Hinge, Huber, Logistic, Softmax, Squared
-from sparkdml.optim.devices.block import DeviceBlock, on_devices
-from sparkdml.optim.devices.losses import ARRAY_LOSSES
-from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.devices.block import DeviceBlock, on_devices
+from sparkdml.problem.devices.losses import ARRAY_LOSSES
+from sparkdml.problem.devices.resident import Resident
 from sparkdml.problem.gradient import loss_and_gradient, total_loss
 from sparkdml.resources.gpus import arrays
 from sparkdml.resources.gpus.arrays import Device
@@ -210,8 +210,8 @@ sys.modules["pyspark"] = sys.modules["py4j"] = None
 import array_api_strict, numpy as np
 from sparkdml.data.block import DenseBlock
 from sparkdml.losses import Logistic
-from sparkdml.optim.devices.block import on_devices
-from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.devices.block import on_devices
+from sparkdml.problem.devices.resident import Resident
 from sparkdml.problem.gradient import loss_and_gradient
 from sparkdml.resources.gpus.arrays import Device
 device = Device("strict", array_api_strict, np.asarray, lambda: 2**20)

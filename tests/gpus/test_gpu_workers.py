@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from sparkdml.data.block import DenseBlock, SparseBlock
-from sparkdml.optim.devices.block import DeviceBlock
 from sparkdml.placement import on_gpus as module
 from sparkdml.placement.on_gpus import on_gpus
+from sparkdml.problem.devices.block import DeviceBlock
 from sparkdml.resources.gpus.arrays import Device
 
 DENSE = DenseBlock(np.zeros(4), np.ones(4), 2, np.ones((4, 2)))

@@ -9,15 +9,15 @@ import numpy as np
 
 from sparkdml.core import Update, add_updates
 from sparkdml.losses import Loss
-from sparkdml.optim.devices.block import DeviceBlock
-from sparkdml.optim.devices.losses import ARRAY_LOSSES
-from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.devices.block import DeviceBlock
+from sparkdml.problem.devices.losses import ARRAY_LOSSES
+from sparkdml.problem.devices.resident import Resident
 
 
 def sums_on_devices(
     loss: Loss, blocks: Sequence[DeviceBlock], coefficients: np.ndarray, intercepts: np.ndarray
 ) -> Update:
-    """``loss``, ``gradient`` and ``slope_sum`` as :func:`~sparkdml.optim.gradient.loss_and_gradient` has them.
+    """``loss``, ``gradient`` and ``slope_sum`` as :func:`~sparkdml.problem.gradient.loss_and_gradient` has them.
 
     Values stay as they are stored, float32 where that loses nothing; products and sums are float64. Nothing is waited
     for until all devices have their work.

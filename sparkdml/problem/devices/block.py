@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparkdml.data.block import Block, DenseBlock
-from sparkdml.optim.devices.resident import Resident
+from sparkdml.problem.devices.resident import Resident
 
 
 @dataclass(frozen=True)
