@@ -10,6 +10,7 @@ from processes import end
 from pyspark.ml.linalg import Vectors
 
 from sparkdml.classification import LogisticRegression
+from sparkdml.resources import slots
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
