@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Config:
     """Which digits, and how they are learned; the defaults are those in data/."""
 
-    train: Table = setting("the rows to learn from", default=Table("data/digits_train.parquet"))
-    test: Table = setting("the rows to measure on", default=Table("data/digits_test.parquet"))
+    train: Table = setting("the rows to learn from", default_factory=lambda: Table("data/digits_train.parquet"))
+    test: Table = setting("the rows to measure on", default_factory=lambda: Table("data/digits_test.parquet"))
     scale: float = setting("the largest value of a pixel", default=16.0)
     placement: str = setting("where the model lives", default="auto")
     solver: str = setting("how workers cooperate", default="model-averaging")
