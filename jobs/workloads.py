@@ -82,7 +82,7 @@ def wide_sparse(folder: Path, rows: int = 200_000, columns: int = 100_000, row_n
 
 def power_law(folder: Path, rows: int, columns: int, row_nonzeros: int = 40) -> Workload:
     """Rows whose features are ever rarer: feature j occurs about as often as 1/j, up to many millions of them."""
-    name = f"power-law-{columns}"
+    name = f"power-law-{rows}-{columns}"
     if not (folder / name).exists():
         rng = np.random.default_rng(4)
         picked = np.minimum(np.exp(rng.random((rows, row_nonzeros)) * np.log(columns)), columns - 1).astype(np.int32)
