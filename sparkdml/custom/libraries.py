@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,9 +44,9 @@ class CustomFunction(Function):
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self.objective.shapes
 
+    @abstractmethod
     def predict(self, params: Params, features: Any) -> np.ndarray:
         """The user's predictions for dense rows, float64 (n,) or (n, k)."""
-        raise NotImplementedError
 
     def _tree(self, params: Params, array: Any) -> Tree:
         return put_together(self.objective.initial, lambda path: array(params[path]))

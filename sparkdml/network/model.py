@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -49,9 +50,9 @@ class NetworkModel(Model, HasFeaturesCol, HasLabelCol, HasPredictionCol, MLWrita
         self._weights = np.zeros(self._network.size) if weights is None else np.asarray(weights, np.float64)
         assert len(self._weights) == self._network.size
 
+    @abstractmethod
     def _answer(self, columns: bool = True) -> tuple[Answer, list[StructField]]:
         """How margins become columns, and the columns; without ``columns`` all that there can be, of one row."""
-        raise NotImplementedError
 
     @property
     def layers(self) -> list[int]:
