@@ -67,6 +67,22 @@ def test_a_directory_of_another_fit_or_that_cannot_be_written_is_refused_before_
     assert rounds == []
 
 
+@pytest.mark.parametrize("solver", ["admm", "svrg", "easgd"])
+def test_what_workers_had_told_is_told_anew_when_a_fit_goes_on(solver, frame, tmp_path):
+    """Only the model is kept: shares, anchors and replicas are not, and the optimum is the same."""
+    smooth = {"regParam": 0.05, "elasticNetParam": 0.0, "maxIter": 30}
+    best = LogisticRegression(regParam=0.05, placement="local", tol=1e-12).fit(frame).report.objective
+    steps = {"optimizer": "sgd", "stepSize": 0.1} if solver == "easgd" else {}
+    kept = LogisticRegression(
+        solver=solver, placement="server", staleness=-1, checkpointInterval=2, checkpointDir=str(tmp_path), tol=0.0,
+        **smooth, **steps,
+    )  # fmt: skip
+    interrupted(kept, frame, 6)
+    again = kept.copy().fit(frame).report
+    assert len(again.history) > 6
+    assert again.objective <= best + (1e-2 if solver == "easgd" else 1e-6)
+
+
 def test_workers_that_share_a_task_are_not_held_up_by_each_other(spark, frame, tmp_path):
     def count(history) -> None:
         if len(history.rounds) in (2, 5):  # workers give way, wherever they are, and come back
