@@ -26,15 +26,13 @@ from sparkdml.fit.running import Run
 from sparkdml.fit.watch import Callback
 from sparkdml.model import TrainedModel, as_it_is
 from sparkdml.params import HasCheckpoint, HasFeaturesCols, HasPlacement, HasProgress, HasWorkers, PlainValues
+from sparkdml.params.sidecars import LAUNCH_PARAMS, check_servers, sidecar_of
 from sparkdml.placement import (
     AllReduce,
     Broadcast,
     Choice,
-    Launch,
     Local,
-    Pace,
     Partitioned,
-    Server,
     Sidecar,
     choice,
     choose,
@@ -44,7 +42,6 @@ from sparkdml.report.fit_report import FitReport, fit_report
 from sparkdml.report.history import History
 from sparkdml.resources.gpus.workers import Workers, workers_for
 from sparkdml.saving import Saved
-from sparkdml.server.stale import REVISION
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -53,16 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Who runs parameter servers, and how many.
-LAUNCH_PARAMS = (
-    "numServers", "replicas", "serverLaunch", "serverAddresses", "serverTokenFile", "serverCertificate", "serverKey",
-    "serverAuthority",
-)  # fmt: skip
-#: All that needs servers.
-SERVER_PARAMS = (
-    *LAUNCH_PARAMS, "staleness", "backupWorkers", "staleGradients", "workerGroups", "pushEvery", "pullEvery",
-    "pipeline",
-)  # fmt: skip
 #: Parameters that a resumed fit may have changed: they do not decide what is learned.
 INDIFFERENT = frozenset(
     ("placement", "progress", "checkpointDir", "checkpointInterval", "predictionCol", "probabilityCol",
@@ -106,7 +93,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasWorkers, HasProgress, Has
         choice.check(self.getPlacement(), self._value("topology") or "auto")
         if self.getPlacement() == Partitioned.name and self._cannot_partition():
             raise ValueError(f"placement='{Partitioned.name}' is not possible: {self._cannot_partition()}")
-        self._check_server()
+        check_servers(self, self.getPlacement())
         self._features()
         Split(self._value("split") or "given")
         self._check_gpus()
@@ -131,27 +118,6 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasWorkers, HasProgress, Has
             )
         if self._cannot_use_gpus():
             raise ValueError(f"gpusPerWorker={gpus:g} has no effect: {self._cannot_use_gpus()}; set gpusPerWorker=0")
-
-    def _check_server(self) -> None:
-        """Refuse parameters of servers without servers, and what servers cannot do."""
-        if self.getPlacement() != Server.name:
-            for name in SERVER_PARAMS:
-                if self.hasParam(name) and self.isSet(name):
-                    raise ValueError(
-                        f"{name} is of placement='{Server.name}', and placement is "
-                        f"'{self.getPlacement()}'; set both, or none"
-                    )
-            return
-        if self._sidecar() is None or self._value("solver") not in cooperation.SOLVERS:
-            raise ValueError(
-                f"placement='{Server.name}' drives what workers can do at their own pace, solver='sgd', 'easgd', "
-                f"'admm' or 'svrg', not solver='{self._value('solver')}'; set that, or use another placement"
-            )
-        if self._value("staleGradients") == REVISION and self._value("optimizer") != "adagrad":
-            raise ValueError(
-                f"staleGradients='{REVISION}' revises the steps of optimizer='adagrad', not of "
-                f"'{self._value('optimizer')}'; set one of them otherwise"
-            )
 
     @abstractmethod
     def _train(self, given: Prepared) -> Any:
@@ -321,25 +287,7 @@ class BlockEstimator(HasFeaturesCols, HasPlacement, HasWorkers, HasProgress, Has
         """How servers are to be used, if they are; None for an estimator that cannot."""
         if not self.hasParam("staleness"):
             return None
-        value = self.getOrDefault
-        return Sidecar(
-            staleness=value("staleness"),
-            shards=value("numServers"),
-            backup_workers=value("backupWorkers"),
-            replicas=value("replicas"),
-            stale=value("staleGradients"),
-            pace=Pace(value("pushEvery"), value("pullEvery"), value("pipeline")),
-            groups=value("workerGroups"),
-            launch=Launch(
-                how=value("serverLaunch"),
-                addresses=tuple(value("serverAddresses")),
-                token_file=value("serverTokenFile"),
-                certificate=value("serverCertificate"),
-                key=value("serverKey"),
-                authority=value("serverAuthority"),
-            ),
-            keep_every=self.getCheckpointInterval() if self._column("checkpointDir") else 0,
-        )
+        return sidecar_of(self, self.getCheckpointInterval() if self._column("checkpointDir") else 0)
 
     def _cannot_partition(self) -> str:
         """Why ``placement='partitioned'`` is not for this estimator as it is set; empty if it is."""
