@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from config import ConfigError, setting
@@ -22,6 +23,14 @@ BASELINE = "pyspark.ml"
 ESTIMATORS = {
     "LogisticRegression": ("sparkdml.classification", "pyspark.ml.classification"),
     "MultilayerPerceptronClassifier": ("sparkdml.classification", "pyspark.ml.classification"),
+}
+#: What a round's seconds go to, and what reports of fits call it.
+PARTS = {
+    "compute": "compute",
+    "wait": "wait",
+    "serialise": "serialise",
+    "communicate": "aggregate",
+    "algorithm": "driver",
 }
 
 
@@ -93,9 +102,12 @@ def is_baseline(study: Study, name: str) -> bool:
 def measured(study: Study, name: str, rows: DataFrame, test: DataFrame | None, repeats: int) -> Outcome:
     """The arrangement, once to warm up and then ``repeats`` times, alone."""
     estimator = make(study, name)
-    one = _baseline_fit if is_baseline(study, name) else _fit
-    one(estimator, rows, study.target)
-    fits = [one(estimator, rows, study.target) for _ in range(repeats)]
+    if is_baseline(study, name):
+        one = _baseline(estimator, rows, study.target)
+    else:
+        one = partial(_fit, estimator, rows, study.target)
+        one()
+    fits = [one() for _ in range(repeats)]
     middle = sorted(fits, key=lambda fit: fit.seconds)[len(fits) // 2]
     return Outcome(
         name=name,
@@ -135,16 +147,12 @@ def _fit(estimator: Callable[..., Any], rows: DataFrame, target: float) -> _Fit:
         whole = time.perf_counter() - began
     report = model.report
     entries = report.history
-    spent = list(itertools.accumulate(e.compute_seconds + e.aggregate_seconds + e.driver_seconds for e in entries))
+    spent = list(itertools.accumulate(e.seconds for e in entries))
     before = whole - spent[-1]
     losses = [entry.objective for entry in entries]
     there = next((n for n, loss in enumerate(losses) if loss <= target), None)
     count = len(entries)
-    parts = {
-        "compute": sum(entry.compute_seconds for entry in entries) / count,
-        "exchange": sum(entry.aggregate_seconds for entry in entries) / count,
-        "algorithm": sum(entry.driver_seconds for entry in entries) / count,
-    }
+    parts = {part: model.report.seconds[phase] / count for part, phase in PARTS.items()}
     return _Fit(
         model,
         math.nan if there is None else before + spent[there],
@@ -159,19 +167,28 @@ def _fit(estimator: Callable[..., Any], rows: DataFrame, target: float) -> _Fit:
     )
 
 
-def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, target: float) -> _Fit:
-    """Spark does not tell when it was where: it is fitted again with as many iterations as the target takes."""
-    losses = list(estimator().fit(rows).summary.objectiveHistory)
+def _baseline(estimator: Callable[..., Any], rows: DataFrame, target: float) -> Callable[[], _Fit]:
+    """Spark does not tell when it was where: a first fit does, later ones have as many iterations as that took."""
+    losses = _losses(estimator().fit(rows))
     there = next((n for n, loss in enumerate(losses) if loss <= target), None)
     iterations = len(losses) - 1 if there is None else max(there, 1)
+    return partial(_baseline_fit, estimator, rows, target, iterations)
+
+
+def _losses(model: Any) -> list[float]:
+    summary = model.summary() if callable(model.summary) else model.summary  # of networks it is a method
+    return list(summary.objectiveHistory)
+
+
+def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, target: float, iterations: int) -> _Fit:
     began = time.perf_counter()
     with Watch() as watch:
         model = estimator(maxIter=iterations).fit(rows)
         whole = time.perf_counter() - began
-    share = whole / (iterations + 1)
+    share, losses = whole / (iterations + 1), _losses(model)
     return _Fit(
         model,
-        math.nan if there is None else whole,
+        whole if losses[-1] <= target else math.nan,
         whole,
         iterations + 1,
         {"whole": share},
@@ -179,7 +196,7 @@ def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, target: float)
         watch,
         [float(number + 1) for number in range(iterations + 1)],
         [share * (number + 1) for number in range(iterations + 1)],
-        losses[: iterations + 1],
+        losses,
     )
 
 

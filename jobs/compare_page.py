@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from arrangements import BASELINE, Outcome, Study
+from arrangements import BASELINE, PARTS, Outcome, Study
 from console import size
 from sparkdml.report import charts
 from sparkdml.report import page as pages
 
-_PARTS = ("compute", "exchange", "algorithm", "whole")
+_PARTS = (*PARTS, "whole")
 _KINDS = ("jvm", "driver", "workers")
 
 
@@ -114,8 +114,9 @@ def _study(name: str, study: Study, outcomes: Sequence[Outcome]) -> list[str]:
         ),
         pages.figure(
             charts.stacked(names, parts, [[1e3 * o.parts.get(part, 0.0) for part in parts] for o in outcomes], "ms"),
-            "A round's milliseconds: the slowest worker's computing; exchange, which is serialising, sending, "
-            "scheduling and waiting; the algorithm's own. Of pyspark.ml only the whole is known.",
+            "A round's milliseconds: a worker's computing, on average; its wait for slower ones; putting what is sent "
+            "into messages and taking it out; sending, summing and scheduling; the algorithm's own. Of pyspark.ml "
+            "only the whole is known.",
             parts,
         ),
         pages.figure(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from console import table
 
 LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-PHASES = ("rounds", "ingest", "compute", "aggregate", "driver")
+PHASES = ("rounds", "ingest", "compute", "wait", "serialise", "aggregate", "driver")
 
 
 @dataclass

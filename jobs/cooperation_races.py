@@ -152,7 +152,7 @@ def rounds(spark: SparkSession, parameters: int = 1000, steps: int = 200) -> tup
             history = trained.history
             count = len(history.rounds)
             compute = 1e3 * history.total("compute_seconds") / count
-            beyond = 1e3 * (history.total("aggregate_seconds") + history.total("driver_seconds")) / count
+            beyond = 1e3 * history.total("seconds") / count - compute
             results[placement.name] = {"rounds": count, "seconds": seconds, "compute_ms": compute, "beyond_ms": beyond}
             ratio = results["broadcast"]["seconds"] / seconds
             cells = [f"{seconds:.2f}", f"{compute:.2f}", f"{beyond:.2f}", f"{ratio:.1f}x"]
@@ -202,7 +202,7 @@ def _reached(dataset: Dataset, params: dict[str, Any], optimum: float) -> list[R
 def _first_within(history: Iterable[Any], target: float) -> Reached | None:
     seconds, sent = 0.0, 0
     for entry in history:
-        seconds += entry.compute_seconds + entry.aggregate_seconds + entry.driver_seconds
+        seconds += entry.seconds
         sent += entry.bytes_up
         if entry.objective <= target:
             return Reached(entry.round + 1, seconds, sent)

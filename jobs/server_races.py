@@ -99,7 +99,7 @@ def seconds_to(report: Any, optimum: float) -> float:
 
     It is known at the starts of passes; between two of them the distance to the optimum is taken to fall by a rate.
     """
-    spent = list(itertools.accumulate(entry.compute_seconds + entry.aggregate_seconds for entry in report.history))
+    spent = list(itertools.accumulate(entry.seconds for entry in report.history))
     above = [entry.objective - optimum for entry in report.history]
     there = next((n for n, gap in enumerate(above) if gap <= NEAR), None)
     if there is None:

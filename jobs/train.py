@@ -181,7 +181,9 @@ def summary(
     """What a person wants to know about a fit, as plain text."""
     metrics = next(iter(scores.values())).keys()
     quality = table([["", *scores], *([m, *(f"{scores[s][m]:.4f}" for s in scores)] for m in metrics)])
-    phases = ("ingest", "compute", "aggregate", "driver", "total")
+    from sparkdml.report.history import PHASES
+
+    phases = ("ingest", *PHASES, "total")
     spent = [f"{phase} {seconds[phase]:.2f}" for phase in phases]
     moved = [f"{kind} {size(report.bytes[kind])}" for kind in ("stored", "down", "up")]
     facts = {

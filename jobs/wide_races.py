@@ -50,19 +50,32 @@ def race(spark: SparkSession, name: str, folder: Path, iterations: int) -> tuple
             model = estimator.fit(blocks)
             figures[f"sparkdml, {placement}"] = {**_per_round(model.report), "fit": time.perf_counter() - started}
     stock = alone(columns, rows, folder, MEMORY[1])
-    body = [["", "s a round", "compute", "exchange", "algorithm", "MB to workers", "kB to driver", "objective"]]
+    body = [
+        [
+            "",
+            "s a round",
+            "compute",
+            "wait",
+            "serialise",
+            "exchange",
+            "algorithm",
+            "MB to workers",
+            "kB to driver",
+            "objective",
+        ]
+    ]
     for who, found in figures.items():
         body.append(
             [
                 who,
-                *(f"{found[key]:.3f}" for key in ("seconds", "compute", "aggregate", "driver")),
+                *(f"{found[key]:.3f}" for key in ("seconds", "compute", "wait", "serialise", "aggregate", "driver")),
                 f"{found['down'] / 1e6:.1f}",
                 f"{found['to_driver'] / 1e3:.1f}",
                 f"{found['objective']:.9f}",
             ]
         )
     told = f"{stock['seconds']:.3f}" if "seconds" in stock else "-"
-    body.append([f"pyspark.ml, driver of {MEMORY[1]} GiB", told, *[""] * 6])
+    body.append([f"pyspark.ml, driver of {MEMORY[1]} GiB", told, *[""] * 8])
     ours, theirs = figures["sparkdml, partitioned"]["seconds"], figures["sparkdml, broadcast"]["seconds"]
     lines = [
         f"{name}: {rows} rows x {columns} features, 40 drawn a row, {iterations} iterations",
@@ -77,12 +90,11 @@ def race(spark: SparkSession, name: str, folder: Path, iterations: int) -> tuple
 
 
 def _per_round(report: Any) -> dict[str, float]:
+    from sparkdml.report.history import PHASES
+
     rounds = report.history[2:]
-    median = {
-        name: statistics.median(getattr(entry, f"{name}_seconds") for entry in rounds)
-        for name in ("compute", "aggregate", "driver")
-    }
-    whole = [entry.compute_seconds + entry.aggregate_seconds + entry.driver_seconds for entry in rounds]
+    median = {name: statistics.median(getattr(entry, f"{name}_seconds") for entry in rounds) for name in PHASES}
+    whole = [entry.seconds for entry in rounds]
     return {
         "seconds": statistics.median(whole),
         **median,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,13 +37,42 @@ class Turn:
 
 @dataclass(frozen=True)
 class Tally:
-    """What one worker spent in one round."""
+    """What workers that run side by side spent in one round; :meth:`of` one of them.
 
-    compute_seconds: float = 0.0
+    ``computed`` : seconds of them all together, ``slowest`` of one of them. ``serialised`` : the most that one of them
+    took to put what it sent into a message, and to take out what it got.
+    """
+
+    workers: int = 0
+    computed: float = 0.0
+    slowest: float = 0.0
+    serialised: float = 0.0
+
+    @staticmethod
+    def of(computed: float, serialised: float = 0.0) -> Tally:
+        return Tally(1, computed, computed, serialised)
 
     def merge(self, other: Tally) -> Tally:
-        """Workers run side by side: the slowest one sets the time."""
-        return Tally(max(self.compute_seconds, other.compute_seconds))
+        return Tally(
+            self.workers + other.workers,
+            self.computed + other.computed,
+            max(self.slowest, other.slowest),
+            max(self.serialised, other.serialised),
+        )
+
+    def serialising(self, seconds: float) -> Tally:
+        """With so many more for messages."""
+        return replace(self, serialised=self.serialised + seconds)
+
+    def split(self, seconds: float) -> dict[str, Any]:
+        """What ``seconds`` of an exchange went to, as :class:`~sparkdml.report.history.Round` names it."""
+        mean = self.computed / max(self.workers, 1)
+        return {
+            "compute_seconds": mean,
+            "wait_seconds": self.slowest - mean,
+            "serialise_seconds": self.serialised,
+            "aggregate_seconds": max(seconds - self.slowest - self.serialised, 0.0),
+        }
 
 
 def add_updates(into: Update, other: Update) -> Update:

@@ -14,6 +14,8 @@ from sparkdml.classification import (
     MultilayerPerceptronClassifier,
     NetworkClassificationModel,
 )
+from sparkdml.data import from_dataframe
+from sparkdml.network import shards
 from sparkdml.regression import MultilayerPerceptronRegressor, NetworkRegressionModel
 
 LAYERS = [4, 8, 3]
@@ -53,12 +55,44 @@ SYNCHRONOUS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_loss_curves_are_the_same_under_every_placement(frame, name) -> None:
-    there = ["broadcast", "allreduce", *(["server"] if name == "sgd" else [])]
+    there = ["broadcast", "allreduce", "partitioned", *(["server"] if name == "sgd" else [])]
     curve = objectives(classifier(**SYNCHRONOUS[name], placement="local").fit(frame))
     assert curve[-1] < curve[0]
     for placement in there:
         other = objectives(classifier(**SYNCHRONOUS[name], placement=placement).fit(frame))
         np.testing.assert_allclose(other, curve, rtol=2e-3, err_msg=placement)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["sigmoid", "relu"])
+@pytest.mark.parametrize("standardization", [False, True])
+def test_shards_find_what_one_place_finds(make_frame, rows, activation, standardization) -> None:
+    X, y, weights = rows
+    X = np.hstack([3.0 * X + 1.0, np.zeros((len(X), 1))])  # and a feature that never occurs
+    with from_dataframe(make_frame(X, y, weights), weight="weight") as blocks:
+        how = {"layers": [5, 8, 6, 3], "activation": activation, "standardization": standardization, "maxIter": 4}
+        for solver in ({}, {"solver": "sgd", "miniBatchFraction": 1.0, "stepSize": 0.1}):
+            here, there = (
+                classifier(**how, **solver, placement=place).fit(blocks) for place in ("local", "partitioned")
+            )
+            np.testing.assert_allclose(objectives(there), objectives(here), rtol=2e-3)
+            np.testing.assert_allclose(there.weights.toArray(), here.weights.toArray(), atol=0.02)
+            assert there.report.placement.startswith("partitioned")
+
+
+def test_shards_go_on_from_initial_weights_and_serve_regression(make_frame, rows) -> None:
+    X, y, _ = rows
+    frame = make_frame(X, y)
+    how = {"layers": [4, 6, 1], "activation": "tanh", "seed": 3, "tol": 0.0, "placement": "partitioned"}
+    first = MultilayerPerceptronRegressor(**how, maxIter=3).fit(frame)
+    again = MultilayerPerceptronRegressor(**how, maxIter=0, initialWeights=first.weights).fit(frame)
+    assert again.report.objective == pytest.approx(first.report.objective, rel=1e-5)
+
+
+def test_a_matrix_that_the_driver_could_not_hold_is_refused_before_it_is_trained(make_frame, rows, monkeypatch) -> None:
+    monkeypatch.setattr(shards, "COEFFICIENTS_LIMIT", 31)
+    with pytest.raises(ValueError, match="4 and 8 units: that matrix has 32 weights, and no more than 31"):
+        classifier(placement="partitioned").fit(make_frame(*rows))
 
 
 @pytest.mark.parametrize("solver", ["sgd", "model-averaging", "one-shot-averaging", "bmuf", "easgd"])
@@ -213,7 +247,9 @@ REFUSED = {
     "an unknown activation": ({"activation": "gelu"}, "gelu.*sigmoid, tanh, relu"),
     "initial weights": ({"initialWeights": [0.0, 1.0]}, "initialWeights has 2.*67"),
     "thresholds": ({"thresholds": [0.5, 0.5]}, "thresholds has 2 values.*3"),
-    "partitioned": ({"placement": "partitioned"}, "no partitioned model"),
+    "shards of averages": ({"placement": "partitioned", "solver": "easgd"}, "easgd.*must see all weights.*sgd"),
+    "shards and a penalty": ({"placement": "partitioned", "regParam": 0.1}, "regParam.*both to 0.0"),
+    "shards and dropout": ({"placement": "partitioned", "solver": "sgd", "dropout": 0.1}, "dropout.*both to 0.0"),
     "servers of sums": ({"placement": "server"}, "solver='sgd'"),
     "a parameter without effect": ({"localSteps": 3}, "localSteps is set"),
     "a codec of sums": ({"codec": "int8"}, "codec='int8' needs a solver of steps"),

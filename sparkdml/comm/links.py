@@ -201,6 +201,7 @@ class Links:
         #: The last layout of updates on which all workers agreed (``topologies.sum_updates``).
         self.layout = ""
         self.bytes_sent = self.bytes_received = self.messages_sent = 0
+        self.packing_seconds = 0.0
         self._identity, self._addresses, self._listener = identity, addresses, listener
         self._peers: dict[int, _Peer] = {}
         self._talks: list[Talk] = []
@@ -258,6 +259,13 @@ class Links:
             except BaseException as error:
                 self._close(f"{type(error).__name__}: {error}")
                 raise
+
+    def admit(self, seconds: float) -> None:
+        """Let in peers of lower rank, whoever comes next within so many seconds."""
+        began = time.monotonic()
+        for talk in self._ready(seconds):
+            self._hear(talk, began)
+        self._drop_the_silent()
 
     def close(self) -> None:
         """Close all connections, not the listener; peers that wait for this worker get a PeerLostError."""
@@ -345,9 +353,7 @@ class Links:
             left = began + self.timeout - time.monotonic()
             if left <= 0.0:
                 raise self._absent(missing, began)
-            for talk in self._ready(left):
-                self._hear(talk, began)
-            self._drop_the_silent()
+            self.admit(left)
 
     def _dial(self, rank: int, began: float) -> Talk:
         try:

@@ -8,22 +8,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sparkdml import cooperation
 from sparkdml.algorithms import Algorithm, Limits, SyncSGD
+from sparkdml.algorithms.element_wise import ElementWise
+from sparkdml.algorithms.sharded import Sharded
+from sparkdml.algorithms.vector_free import VectorFree
 from sparkdml.cooperation import Plan
 from sparkdml.data.dataset import Dataset
 from sparkdml.fit.prepared import Prepared
+from sparkdml.fit.sharded import ShardedRun
 from sparkdml.function import METHODS, FunctionEstimator
+from sparkdml.network.shards import NetworkShards
 from sparkdml.optim.activations import ACTIVATIONS
 from sparkdml.optim.heads import Head
 from sparkdml.optim.network import Network, Standard
 from sparkdml.optim.schedules import Constant
 from sparkdml.optim.steps import SGD
+from sparkdml.placement import Choice
 from sparkdml.problem import inverse_of
 from sparkdml.report.fit_report import FitReport
 
 #: Values of ``solver`` that pyspark has, and all.
 SPARK_SOLVERS = ("l-bfgs", "gd")
 SOLVERS = (*SPARK_SOLVERS, *METHODS)
+#: Those by which the first layer's weights may be spread over shards.
+SHARDED = (*SPARK_SOLVERS, "sgd")
 
 
 class NetworkEstimator(FunctionEstimator):
@@ -93,9 +102,35 @@ class NetworkEstimator(FunctionEstimator):
 
     def _trained(self, given: Prepared) -> tuple[np.ndarray, FitReport]:
         """The weights for features as given, in Spark's order, and the report."""
-        network, point, report = self._minimised(given)
-        assert isinstance(network, Network)
+        self._check_rows(given.dataset)
+        network = self._network(given.dataset)
+        chosen = self._choose(given.dataset, -(-network.size // network.features))
+        if chosen.partitioned:
+            return self._sharded(chosen, given, network)
+        _, point, report = self._minimised(given)
         return network.to_raw(point), report
+
+    def _cannot_partition(self) -> str:
+        value = self.getOrDefault
+        if value("solver") not in SHARDED:
+            return f"solver='{value('solver')}' must see all weights; use one of {', '.join(SHARDED)}"
+        if value("regParam") > 0.0 or value("dropout") > 0.0:
+            return "regParam or dropout is above 0, which only networks in one place have; set both to 0.0"
+        if self._column("validationIndicatorCol"):
+            return "validationIndicatorCol is set, and what it does needs all weights; unset it"
+        if value("codec") != cooperation.EXACT:
+            return f"codec='{value('codec')}' is for whole models; use codec='{cooperation.EXACT}'"
+        return ""
+
+    def _sharded(self, chosen: Choice, given: Prepared, network: Network) -> tuple[np.ndarray, FitReport]:
+        value, name = self.getOrDefault, f"{self.getOrDefault('solver')}: asked for"
+        algorithm: Sharded = VectorFree(value("maxIter"), value("tol"))
+        if value("solver") != "l-bfgs":
+            algorithm = ElementWise(self._algorithm())
+        unit = 1.0 if network.standard is None or value("standardization") else float(network.standard.scale[0])
+        run = ShardedRun(chosen, self._on_round, value("progress"), self._keeping())
+        shards = NetworkShards(replace(network, standard=None), value("standardization"), unit)
+        return shards.fit(run, algorithm, network.to_raw(self._start(network)), given, name)
 
     def _algorithm(self) -> Algorithm[Any]:
         value = self.getOrDefault

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -74,11 +74,30 @@ class Network(Function):
     def loss_and_gradient(
         self, params: Params, rows: Examples, rng: np.random.Generator | None = None
     ) -> tuple[float, Params]:
-        weights = self._weights(params)
-        values: list[Features] = [rows.features]
+        first, *upper = self._weights(params)
+        loss, gradient, delta = self.above(upper, _affine(rows.features, *first), rows.labels, rows.weights, rng)
+        gradient["W_1"] = np.asarray(rows.features.T @ delta)
+        gradient["b_1"] = delta.sum(axis=0, dtype=np.float64)
+        if self.standard is not None:
+            gradient["W_1"] = self.standard.slopes(gradient["W_1"], gradient["b_1"])
+        return loss, gradient
+
+    def above(
+        self,
+        upper: Sequence[tuple[np.ndarray, np.ndarray]],
+        margins: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[float, dict[str, np.ndarray], np.ndarray]:
+        """What the first layer's ``margins`` (n, units) lead to, which are overwritten.
+
+        ``upper`` has matrix and bias of every layer after the first. The weighted loss, its derivatives by theirs, and
+        by the margins.
+        """
+        values: list[np.ndarray] = []
         slopes: list[np.ndarray] = []
-        for matrix, bias in weights[:-1]:
-            margins = _affine(values[-1], matrix, bias)
+        for matrix, bias in upper:
             self._activation.apply(margins)
             slopes.append(self._activation.slope(margins))
             if rng is not None and self.dropout:
@@ -86,18 +105,15 @@ class Network(Function):
                 margins *= kept
                 slopes[-1] *= kept
             values.append(margins)
-        delta = _affine(values[-1], *weights[-1])
-        loss = self.head.evaluate(delta, rows.labels, rows.weights)
+            margins = _affine(margins, matrix, bias)
+        loss, delta = self.head.evaluate(margins, labels, weights), margins
         gradient: dict[str, np.ndarray] = {}
-        for number in range(len(weights), 0, -1):
-            gradient[f"W_{number}"] = np.asarray(values[number - 1].T @ delta)
-            gradient[f"b_{number}"] = delta.sum(axis=0, dtype=np.float64)
-            if number > 1:
-                delta = delta @ weights[number - 1][0].T
-                delta *= slopes[number - 2]
-        if self.standard is not None:
-            gradient["W_1"] = self.standard.slopes(gradient["W_1"], gradient["b_1"])
-        return loss, gradient
+        for number in range(len(upper) - 1, -1, -1):
+            gradient[f"W_{number + 2}"] = np.asarray(values[number].T @ delta)
+            gradient[f"b_{number + 2}"] = delta.sum(axis=0, dtype=np.float64)
+            delta = delta @ upper[number][0].T
+            delta *= slopes[number]
+        return loss, gradient, delta
 
     def loss(self, params: Params, rows: Examples) -> float:
         return self.head.evaluate(self.margins(params, rows.features), rows.labels, rows.weights)

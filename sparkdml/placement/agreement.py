@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,8 +51,13 @@ class Exact(Agreement):
         total = sum_updates(self._topology, self._links, numbers)
         for name, value in packets.items():
             ((_, own),) = value.by_worker
-            everyone = all_gather(self._topology, self._links, own.to_bytes())
+            began = time.perf_counter()
+            told = own.to_bytes()
+            packed = time.perf_counter()
+            everyone = all_gather(self._topology, self._links, told)
+            heard = time.perf_counter()
             total[name] = Packets(tuple((rank, Packet.from_bytes(data)) for rank, data in enumerate(everyone)))
+            self._links.packing_seconds += time.perf_counter() - heard + packed - began
         return total
 
     def kept(self, problem: Differentiable, state: Any, blocks: Sequence[Block], clock: int) -> Any:

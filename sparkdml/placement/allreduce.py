@@ -192,7 +192,7 @@ class AllReduce(Placement):
         secret, fit = secrets.token_bytes(32), uuid.uuid4().hex
         with ship(sc, (problem, state), 24 * problem.features + 8 * problem.size) as there:
             gang = Gang(sc, fit, self.workers)
-            desk = Desk(_driver_host(sc), secret, ANSWER_SECONDS, fit + " reports", gang.ended)
+            desk = Desk(_driver_host(sc), workers, secret, ANSWER_SECONDS, fit + " reports", gang.ended)
             try:
                 orders = Orders(
                     algorithm=algorithm,
@@ -223,18 +223,22 @@ class AllReduce(Placement):
     ) -> tuple[Any, Stop | None]:
         """Hear reports until the job ends: the latest state, and the stop that a watcher asked for."""
         state, asked = None, None
-        while True:
+        try:
+            met = desk.meet(START_SECONDS)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"placement='allreduce': {error}; they need {workers} slots at the same time, which other jobs may "
+                "hold: wait for those, or use placement='broadcast'"
+            ) from error
+        except PeerError:
+            met = False
+        while met:
             try:
-                report = desk.hear(START_SECONDS)
-            except TimeoutError as error:
-                raise TimeoutError(
-                    f"placement='allreduce': {error}; its workers need {workers} slots at the same time, which other "
-                    "jobs may hold: wait for those, or use placement='broadcast'"
-                ) from error
+                report = desk.hear()
             except PeerError:  # the first worker is gone; the job's end will tell
-                return state, asked
+                break
             if report is None:
-                return state, asked
+                break
             history.rounds.extend(report.rounds)
             state = report.state
             if on_round is not None and asked is None:
@@ -243,7 +247,8 @@ class AllReduce(Placement):
             try:
                 desk.answer(asked is not None)
             except PeerError:  # lost while the watchers were told; the job's end will tell
-                return state, asked
+                break
+        return state, asked
 
     def _settle(self, outcome: Outcome, heard: tuple[Any, Stop | None], start: Any) -> Outcome:
         state, asked = heard

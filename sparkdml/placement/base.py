@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.core import Stop, Update
+from sparkdml.core import Stop, Tally, Update
 from sparkdml.data.dataset import Dataset
 from sparkdml.problem import Differentiable
 from sparkdml.report.history import History, Round
@@ -35,12 +35,12 @@ class Trained:
 class Exchanged:
     """The sum of all workers' updates, and what it cost.
 
-    ``compute_seconds`` is the slowest worker's; bytes are those of the numbers sent to and by all workers. ``devices``
+    ``tally`` : what workers spent. Bytes are those of the numbers sent to and by all workers. ``devices``
     tells by worker where its blocks were, if GPUs were asked for.
     """
 
     update: Update
-    compute_seconds: float
+    tally: Tally
     bytes_down: int
     bytes_up: int
     devices: tuple[str, ...] = ()
@@ -92,8 +92,7 @@ class Placement(ABC):
                     iteration=state.iteration,
                     objective=problem.told * state.objective,
                     gradient_norm=state.gradient_norm,
-                    compute_seconds=total.compute_seconds,
-                    aggregate_seconds=summed - began - total.compute_seconds,
+                    **total.tally.split(summed - began),
                     driver_seconds=time.perf_counter() - summed,
                     bytes_down=total.bytes_down,
                     bytes_up=total.bytes_up,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +40,11 @@ class Contribution:
     remembers: bool = False
     devices: dict[int, str] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        began = time.perf_counter()
+        packed = pickle.dumps(self.__dict__, pickle.HIGHEST_PROTOCOL)
+        return _unpacked, (packed, time.perf_counter() - began)
+
     def merge(self, other: Contribution) -> Contribution:
         update = self.update or other.update
         if self.update and other.update:
@@ -50,6 +57,14 @@ class Contribution:
             self.remembers or other.remembers,
             {**self.devices, **other.devices},
         )
+
+
+def _unpacked(packed: bytes, seconds: float) -> Contribution:
+    """The contribution, with what packing and unpacking took."""
+    began = time.perf_counter()
+    there = Contribution(**pickle.loads(packed))
+    there.tally = there.tally.serialising(seconds + time.perf_counter() - began)
+    return there
 
 
 class Broadcast(Placement):
@@ -74,7 +89,7 @@ class Broadcast(Placement):
                 remembers = remembers or total.remembers
                 return Exchanged(
                     total.update,
-                    total.tally.compute_seconds,
+                    total.tally,
                     bytes_down=coef.nbytes * dataset.partitions,
                     bytes_up=sent_bytes(total.update, dataset.partitions),
                     devices=tuple(total.devices[partition] for partition in sorted(total.devices)),
@@ -96,7 +111,9 @@ class Broadcast(Placement):
         fit: str,
     ) -> Contribution:
         """The sum over all partitions, each counted once, whatever files were lost meanwhile."""
+        began = time.perf_counter()
         with ship(dataset.context, coef, coef.nbytes) as coef_there:
+            shipping = time.perf_counter() - began
             partitions, gpus = [h.partition for h in dataset.handles], self.workers.gpus > 0.0
             task = _round_task(algorithm, problem, coef_there, clock, partitions, fit, gpus)
             for _ in range(MAX_REBUILDS):
@@ -110,6 +127,7 @@ class Broadcast(Placement):
                     dataset.rebuild(total.missing)
                     continue
                 dataset.confirm(total.seen)
+                total.tally = total.tally.serialising(shipping)
                 return total
         raise FilesVanishError
 
@@ -121,24 +139,26 @@ def _round_task(
         limit_threads()
         # the iterator is read to its end: Spark ends a worker whose task leaves some of it
         for handle in list(handles):
-            began = time.perf_counter()
             try:
                 blocks = open_handle(handle)
             except MissingBlocksError:
                 yield Contribution(None, missing=(handle.partition,))
                 continue
+            opened = time.perf_counter()
+            point = coef.value
+            read = time.perf_counter()
             devices = {}
             if gpus:
                 blocks, devices[handle.partition] = on_gpus(blocks)
             turn = Turn(clock, partitions.index(handle.partition), len(partitions), task_threads())
             memory = memories.recall(handle, fit, clock) if clock else None
-            update, memory = algorithm.work(problem.value, blocks, coef.value, memory, turn)
+            update, memory = algorithm.work(problem.value, blocks, point, memory, turn)
             if memory is not None:
                 memories.keep(handle, fit, clock, memory)
-            seconds = time.perf_counter() - began
             seen = {handle.partition: Sighting(handle.digest, handle.homes)}
             remembers = memory is not None
-            yield Contribution(update, Tally(seconds), seen=seen, remembers=remembers, devices=devices)
+            tally = Tally.of(time.perf_counter() - read, read - opened)
+            yield Contribution(update, tally, seen=seen, remembers=remembers, devices=devices)
         settle()
 
     return run

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,14 @@ import numpy as np
 from sparkdml.algorithms.base import Algorithm
 from sparkdml.comm.links import Address, Links, Listener, PeerError, connect
 from sparkdml.comm.topologies import Gossip, choose, named, sum_updates
-from sparkdml.core import Turn
+from sparkdml.core import Tally, Turn
 from sparkdml.data.block import Block
 from sparkdml.data.handle import Handle
 from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement import memories
 from sparkdml.placement.agreement import ASKED, SECONDS, Agreement, Exact, Mixed
 from sparkdml.placement.on_gpus import on_gpus
-from sparkdml.placement.reports import Reporter
+from sparkdml.placement.reports import FIRST, Reporter
 from sparkdml.placement.ship import Shipped
 from sparkdml.problem import Differentiable
 from sparkdml.report.history import Round
@@ -82,9 +82,12 @@ def _take_part(orders: Orders, rank: int, context: Any) -> tuple[str, Any]:
     with ExitStack() as stack:
         own = "127.0.0.1" if near else socket.gethostbyname(socket.gethostname())
         listener = stack.enter_context(Listener(own))
-        # Spark looks once a second whether all have come, so everything is told in one go
-        told = json.dumps({"host": socket.gethostname(), "address": listener.address})
-        everyone = [json.loads(text) for text in context.allGather(told)]
+        # Spark's own allGather looks once a second whether all have come
+        desk = Reporter(
+            rank, orders.workers, listener, orders.driver, orders.secret, orders.timeout, orders.fit + " reports"
+        )
+        stack.callback(desk.close)
+        everyone = desk.meet({"host": socket.gethostname(), "address": listener.address})
         hosts = [entry["host"] for entry in everyone]
         addresses = [(str(entry["address"][0]), int(entry["address"][1])) for entry in everyone]
         problem, state = orders.there.value
@@ -105,11 +108,7 @@ def _take_part(orders: Orders, rank: int, context: Any) -> tuple[str, Any]:
         if orders.gpus:
             blocks, devices = on_gpus(blocks)
         agreement = Mixed(topology, exact, links) if isinstance(topology, Gossip) else Exact(topology, links)
-        reporter = None
-        if rank == 0:
-            reporter = stack.enter_context(
-                closing(Reporter(orders.driver, orders.secret, orders.timeout, orders.fit + " reports"))
-            )
+        reporter = desk if rank == FIRST else None
         kept = Kept(own_handles, f"{orders.memories}-{rank}of{orders.workers}")
         _rounds(orders, rank, links, agreement, reporter, problem, state, blocks, kept)
     return "done", devices
@@ -165,9 +164,11 @@ def _rounds(
         seconds = np.zeros(orders.workers)
         seconds[rank] = time.perf_counter() - began
         links.clock = clock
-        sent, received = links.bytes_sent, links.bytes_received
+        sent, received, packed = links.bytes_sent, links.bytes_received, links.packing_seconds
         total = agreement.total({**update, ASKED: float(end), SECONDS: seconds}, clock)
-        slowest = float(np.max(total.pop(SECONDS)))
+        # under gossip a worker is told of its own seconds alone
+        told = [Tally.of(float(spent), links.packing_seconds - packed) for spent in total.pop(SECONDS) if spent]
+        tally = reduce(Tally.merge, told, Tally())
         summed = time.perf_counter()
         if total.pop(ASKED):
             return
@@ -179,8 +180,7 @@ def _rounds(
                     iteration=state.iteration,
                     objective=problem.told * state.objective,
                     gradient_norm=state.gradient_norm,
-                    compute_seconds=slowest,
-                    aggregate_seconds=summed - began - slowest,
+                    **tally.split(summed - began),
                     driver_seconds=time.perf_counter() - summed,
                     bytes_down=(links.bytes_received - received) * orders.workers,
                     bytes_up=(links.bytes_sent - sent) * orders.workers,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.core import Turn, Update, add_updates
+from sparkdml.core import Tally, Turn, Update, add_updates
 from sparkdml.data.block import Block
 from sparkdml.data.dataset import Dataset
 from sparkdml.placement.base import Exchange, Exchanged, Placement
@@ -80,7 +80,7 @@ class Local(Placement):
             numbers = range(len(workers))
             done = list(map(work, numbers) if len(workers) == 1 else pool(threads).map(work, numbers))
             total = reduce(add_updates, (update for update, _ in done))
-            return Exchanged(total, max(seconds for _, seconds in done), 0, 0)
+            return Exchanged(total, reduce(Tally.merge, (Tally.of(seconds) for _, seconds in done)), 0, 0)
 
         yield ask
 

@@ -1,9 +1,9 @@
-"""What the first worker of a long job tells the driver while it runs, and what the driver answers."""
+"""How the workers of a long job meet at the driver, and what the first of them tells it while the job runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 import select
 import time
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparkdml.algorithms.states import pack, unpack
+from sparkdml.comm.letters import receive_bytes, send_bytes
 from sparkdml.comm.links import Address, Links, Listener, connect
 from sparkdml.report.history import Round
 
-#: Ranks of the two ends: the worker dials.
-WORKER, DRIVER = 0, 1
+#: The rank that reports. The driver's is the one after the last worker's.
+FIRST = 0
 #: How often the driver looks whether the job has ended.
 LOOK_SECONDS = 0.2
 
@@ -29,67 +30,73 @@ class Report(NamedTuple):
 
 
 class Reporter:
-    """The worker's end: reports, and learns whether the fit shall end."""
+    """The end of worker ``rank`` of ``workers``, which has ``listener``. Raises PeerError if the driver is gone."""
 
-    def __init__(self, driver: Address, secret: bytes, timeout: float, fit: str) -> None:
-        self._listener = Listener()
-        addresses = [self._listener.address, driver]
-        self._links = connect(WORKER, addresses, self._listener, secret, timeout, fit=fit, neighbours=[DRIVER])
+    def __init__(
+        self, rank: int, workers: int, listener: Listener, driver: Address, secret: bytes, timeout: float, fit: str
+    ) -> None:
+        self._driver = workers
+        addresses = [*[listener.address] * workers, driver]
+        self._links = connect(rank, addresses, listener, secret, timeout, fit=fit, neighbours=[self._driver])
+
+    def meet(self, told: Any) -> list[Any]:
+        """What all workers tell, by rank, once all are there."""
+        send_bytes(self._links, self._driver, json.dumps(told).encode())
+        return list(json.loads(receive_bytes(self._links, self._driver)))
 
     def report(self, rounds: list[Round], state: Any) -> bool:
         """Tell the driver; whether it asks to end the fit."""
         content = pack({"rounds": [dataclasses.astuple(entry) for entry in rounds], "state": state})
-        self._links.send(DRIVER, np.array([len(content)], np.int64))
-        self._links.send(DRIVER, np.frombuffer(content, np.uint8))
+        send_bytes(self._links, self._driver, content)
         answer = np.zeros(1, np.int64)
-        self._links.receive(DRIVER, answer)
+        self._links.receive(self._driver, answer)
         return bool(answer[0])
 
     def close(self) -> None:
         self._links.close()
-        self._listener.close()
 
 
 class Desk:
     """The driver's end. ``ended`` tells whether the job is over, so that nobody is waited for in vain."""
 
-    def __init__(self, host: str, secret: bytes, timeout: float, fit: str, ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, host: str, workers: int, secret: bytes, timeout: float, fit: str, ended: Callable[[], bool]
+    ) -> None:
         self.listener = Listener(host)
-        addresses = [self.listener.address, self.listener.address]
-        self._links: Links = connect(DRIVER, addresses, self.listener, secret, timeout, fit=fit)
+        self._workers = range(workers)
+        addresses = [self.listener.address] * (workers + 1)
+        self._links: Links = connect(workers, addresses, self.listener, secret, timeout, fit=fit)
         self._ended = ended
 
-    def hear(self, start_seconds: float) -> Report | None:
-        """The next report, or None once the job has ended without one.
+    def meet(self, seconds: float) -> bool:
+        """Tell each worker what all tell, once all are there; False if the job has ended before.
 
-        Raises TimeoutError if the first one is not under way within ``start_seconds``.
+        Raises TimeoutError if not all are there within so many seconds.
         """
-        if not self._links.peers:
-            if not self._comes(self.listener.socket.fileno(), start_seconds):
-                return None
-            self._links.connect([WORKER])
-        if not self._comes(self._links.descriptor(WORKER), math.inf):
-            return None
-        length = np.zeros(1, np.int64)
-        self._links.receive(WORKER, length)
-        content = np.empty(int(length[0]), np.uint8)
-        self._links.receive(WORKER, content)
-        told = unpack(content.tobytes())
-        return Report([Round(*entry) for entry in told["rounds"]], told["state"])
-
-    def answer(self, end: bool) -> None:
-        self._links.send(WORKER, np.array([end], np.int64))
-
-    def _comes(self, descriptor: int, seconds: float) -> bool:
-        """Wait until something can be read, or the job has ended."""
         deadline = time.monotonic() + seconds
-        while True:
-            if select.select([descriptor], [], [], LOOK_SECONDS)[0]:
-                return True
+        while len(self._links.peers) < len(self._workers):
             if self._ended():
                 return False
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no worker reported within {seconds:g} s")
+                raise TimeoutError(
+                    f"{len(self._links.peers)} of {len(self._workers)} workers have come within {seconds:g} s"
+                )
+            self._links.admit(LOOK_SECONDS)
+        told = [json.loads(receive_bytes(self._links, rank)) for rank in self._workers]
+        for rank in self._workers:
+            send_bytes(self._links, rank, json.dumps(told).encode())
+        return True
+
+    def hear(self) -> Report | None:
+        """The next report, or None once the job has ended without one."""
+        while not select.select([self._links.descriptor(FIRST)], [], [], LOOK_SECONDS)[0]:
+            if self._ended():
+                return None
+        told = unpack(receive_bytes(self._links, FIRST))
+        return Report([Round(*entry) for entry in told["rounds"]], told["state"])
+
+    def answer(self, end: bool) -> None:
+        self._links.send(FIRST, np.array([end], np.int64))
 
     def close(self) -> None:
         self._links.close()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from sparkdml.core import Stop
-from sparkdml.report.history import History, Round
+from sparkdml.report.history import PHASES, History, Round
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,8 @@ class FitReport:
 
     ``solver`` and ``placement`` are those that ran, each with the reason for it. ``objective_history`` starts with
     the objective at the start and has one value for each accepted step after it. ``seconds`` has the phases
-    ``ingest`` (0 for data prepared earlier), ``compute``, ``aggregate``, ``driver``; ``bytes`` has ``stored`` (block
+    ``ingest`` (0 for data prepared earlier) and those of a :class:`~.history.Round`: ``compute``, ``wait``,
+    ``serialise``, ``aggregate``, ``driver``; ``bytes`` has ``stored`` (block
     files), ``down`` and ``up`` (to and from workers, all rounds). ``servers`` has for each parameter server, by worker,
     pushes by what became of them, bytes, waits, and how many clocks pushes were ahead of the slowest worker
     (:meth:`sparkdml.server.metrics.Metrics.numbers`). ``devices`` tells by worker its host and what computed there, if
@@ -37,12 +38,13 @@ class FitReport:
 
     @property
     def compute_ratio(self) -> float:
-        """Seconds of computing over all other seconds of the rounds.
+        """Seconds of computing by the slowest worker over all other seconds of the rounds.
 
         By Amdahl's law no number of workers makes a fit more than 1 + this times faster.
         """
-        other = self.seconds["aggregate"] + self.seconds["driver"]
-        return self.seconds["compute"] / other if other > 0.0 else math.inf
+        slowest = self.seconds["compute"] + self.seconds["wait"]
+        other = self.seconds["serialise"] + self.seconds["aggregate"] + self.seconds["driver"]
+        return slowest / other if other > 0.0 else math.inf
 
 
 def fit_report(
@@ -64,7 +66,7 @@ def fit_report(
         history=list(history.rounds),
         seconds={
             "ingest": ingest_seconds,
-            **{phase: history.total(f"{phase}_seconds") for phase in ("compute", "aggregate", "driver")},
+            **{phase: history.total(f"{phase}_seconds") for phase in PHASES},
         },
         bytes={
             "stored": stored_bytes,

@@ -8,14 +8,19 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
+#: What the seconds of a round go to.
+PHASES = ("compute", "wait", "serialise", "aggregate", "driver")
+
 
 @dataclass(frozen=True)
 class Round:
     """One global exchange.
 
     ``objective`` and ``gradient_norm`` belong to the best point after the round; ``iteration`` counts accepted
-    steps. ``compute_seconds`` is the slowest worker's, ``aggregate_seconds`` the rest of the exchange (scheduling,
-    sending, summing), ``driver_seconds`` the algorithm's. Bytes are those of the numbers sent to and by all workers.
+    steps. Its :attr:`seconds` went to: ``compute_seconds``, of a worker on average; ``wait_seconds``, in which it
+    waited for slower ones; ``serialise_seconds``, putting what is sent into messages and taking it out;
+    ``aggregate_seconds``, the rest of the exchange (scheduling, sending, summing); ``driver_seconds``, the
+    algorithm's. Bytes are those of the numbers sent to and by all workers.
     ``bytes_driver`` are those that reached the driver.
     ``validation`` is the mean loss over the validation rows at the best point, if there are any.
     """
@@ -31,6 +36,13 @@ class Round:
     bytes_up: int
     validation: float = math.nan
     bytes_driver: int = 0
+    wait_seconds: float = 0.0
+    serialise_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole round."""
+        return sum(getattr(self, f"{phase}_seconds") for phase in PHASES)
 
 
 @dataclass

@@ -23,7 +23,7 @@ def plot_fit(report: FitReport, roc: Sequence[tuple[float, float]] = ()) -> Figu
     objectives = [entry.objective for entry in report.history]
     validation = [entry.validation for entry in report.history]
     rounds = [entry.round for entry in report.history]
-    seconds = list(accumulate(e.compute_seconds + e.aggregate_seconds + e.driver_seconds for e in report.history))
+    seconds = list(accumulate(e.seconds for e in report.history))
     for axis, places, name in ((axes[0], rounds, "round"), (axes[1], seconds, "seconds")):
         axis.plot(places, objectives, marker=".", label="objective")
         if any(value == value for value in validation):

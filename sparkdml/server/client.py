@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +35,8 @@ class Client:
         self._links = [Link(address.split("|"), security, timeout, name, fit) for address in addresses]
         self._threads = ThreadPoolExecutor(len(addresses), "shard") if len(addresses) > 1 else None
         self._routes = Routes(len(addresses))
+        #: Cutting and encoding what was sent so far, decoding and placing what came.
+        self.packing_seconds = 0.0
 
     def close(self) -> None:
         if self._threads is not None:
@@ -122,7 +126,8 @@ class Client:
         Of each shard ``apply``, ``duplicate`` or ``late``. Atomic within a shard's part of a table.
         """
         header = {"worker": worker, "clock": clock, "attempt": attempt}
-        told = self._routes.pushes(updates)
+        with self._packing():
+            told = self._routes.pushes(updates)
         answers = self._each(lambda shard, link: link.parts("push", (header, told[shard])))
         return [str(answer["verdict"]) for answer, _ in answers]
 
@@ -174,11 +179,14 @@ class Client:
         """
         waiting = self.timeout if timeout is None else timeout
         header = {} if worker is None else {"worker": worker, "clock": clock, "wait": waiting}
-        pulled = self._routes.pulls(rows, codecs)
+        with self._packing():
+            pulled = self._routes.pulls(rows, codecs)
 
         def get(shard: int, link: Link) -> None:
             longest, into = waiting + self.timeout, pulled.into[shard]
-            pulled.put(shard, link.parts("pull", (header, pulled.told[shard]), timeout=longest, into=into)[1])
+            arrays = link.parts("pull", (header, pulled.told[shard]), timeout=longest, into=into)[1]
+            with self._packing():
+                pulled.put(shard, arrays)
 
         self._each(get)
         return pulled.values
@@ -257,6 +265,12 @@ class Client:
         changes = function not in ("dot", "norm")
         answers = self._each(lambda _, link: link.compute(function, tables, numbers, changes))
         return [float(answer.get("value", 0.0)) for answer, _ in answers]
+
+    @contextmanager
+    def _packing(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.packing_seconds += time.perf_counter() - began
 
     def _each(self, call: Callable[[int, Link], Any]) -> list[Any]:
         """Of every shard; if calls fail, the first failure is raised when all have ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -95,6 +96,7 @@ def sum_updates(topology: Topology, links: Links, update: Update) -> Update:
     if layout != links.layout:
         _agree(topology, links, layout)
         links.layout = layout
+    began = time.perf_counter()
     flat = np.empty(sum(np.size(update[name]) for name in names))
     parts, first = {}, 0
     for name in names:
@@ -103,6 +105,7 @@ def sum_updates(topology: Topology, links: Links, update: Update) -> Update:
         part[...] = value
         parts[name] = part
         first += part.size
+    links.packing_seconds += time.perf_counter() - began
     topology.all_reduce(links, flat)
     return {
         name: parts[name] if isinstance(value, np.ndarray) else float(parts[name]) for name, value in update.items()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparkdml.algorithms.states import pack, unpack
+from sparkdml.comm.letters import receive_bytes, send_bytes
 from sparkdml.comm.links import Address, Links, Listener, PeerError, PeerRefusedError, connect
 from sparkdml.data.handle import Handle
 from sparkdml.placement.gang import WorkerError
@@ -107,7 +108,7 @@ class Crew:
         content = pack(message)
         try:
             for rank in range(self._members):
-                _send(self._links, rank, content)
+                send_bytes(self._links, rank, content)
             answers = [answer for rank in range(self._members) for answer in self._hear(rank)]
         except PeerError as error:
             raise CrewLostError(str(error)) from error
@@ -120,7 +121,7 @@ class Crew:
         while not select.select([self._links.descriptor(rank)], [], [], LOOK_SECONDS)[0]:
             if self._job.ended():
                 raise CrewLostError("their job has ended" if self._job.error is None else str(self._job.error))
-        told = unpack(_receive(self._links, rank))
+        told = unpack(receive_bytes(self._links, rank))
         if "raised" in told:
             raise WorkerError(told["raised"])
         return list(told["answers"])
@@ -175,7 +176,7 @@ def _serve(orders: Orders, rank: int, links: Links) -> None:
     while True:
         try:
             select.select([links.descriptor(orders.members)], [], [])
-            message = unpack(_receive(links, orders.members))
+            message = unpack(receive_bytes(links, orders.members))
         except PeerError:
             return
         try:
@@ -183,7 +184,7 @@ def _serve(orders: Orders, rank: int, links: Links) -> None:
         except Exception:
             answer = {"raised": traceback.format_exc()}
         try:
-            _send(links, orders.members, pack(answer))
+            send_bytes(links, orders.members, pack(answer))
         except PeerError:
             return
 
@@ -197,16 +198,3 @@ def _answers(message: dict[str, Any], there: Inline, handles: Iterable[Handle], 
     if message["told"] is not None:
         told = Inline(Told(parcels=there.value.workers, **message["told"]))
     return list(steps.stepping(there, message["order"], message["generation"], told, message["kept"])(shards))
-
-
-def _send(links: Links, to: int, content: bytes) -> None:
-    links.send(to, np.array([len(content)], np.int64))
-    links.send(to, np.frombuffer(content, np.uint8))
-
-
-def _receive(links: Links, from_: int) -> bytes:
-    length = np.zeros(1, np.int64)
-    links.receive(from_, length)
-    content = np.empty(int(length[0]), np.uint8)
-    links.receive(from_, content)
-    return content.tobytes()

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparkdml.algorithms.sharded import Sharded, add_sums
 from sparkdml.algorithms.starts import Start
-from sparkdml.core import Update, payload_bytes
+from sparkdml.core import Tally, Update, payload_bytes
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError
 from sparkdml.placement.base import OnRound
 from sparkdml.placement.partitioned import steps
@@ -155,8 +155,7 @@ class _Fit:
             iteration=here.lead.iteration,
             objective=self._objective.told * here.lead.objective,
             gradient_norm=here.lead.gradient_norm,
-            compute_seconds=update["seconds"],
-            aggregate_seconds=exchanged - began - update["seconds"],
+            **update["tally"].split(exchanged - began),
             driver_seconds=time.perf_counter() - exchanged,
             bytes_down=update["bytes"],
             bytes_up=update["bytes"],
@@ -191,7 +190,7 @@ class _Fit:
         )
         return {
             "tail": sums,
-            "seconds": max(answer.tally.compute_seconds for answer in answers),
+            "tally": reduce(Tally.merge, (answer.tally for answer in answers)),
             "bytes": sum(answer.pulled for answer in answers),
             "driver": sum(answer.tail.nbytes + 8 for answer in answers),
         }, told

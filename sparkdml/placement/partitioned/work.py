@@ -60,8 +60,10 @@ def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -
             return lost
         numbers = [worker.number for worker in there.workers]
         turn = Turn(clock, numbers.index(handle.partition), len(numbers))
+        pulled = time.perf_counter()
         update = there.algorithm.work(there.objective.stored(len(routed.columns)), routed.blocks, point, turn)
         gradient = np.asarray(update["gradient"])
+        computed = time.perf_counter() - pulled
         place = Place(handle.partition, site(), _directory(handle))
         parcel = {"gradient": gradient[:count].reshape(-1, outputs), "cuts": cuts}
         write_described(there.parcel(place, clock), parcel)
@@ -70,7 +72,7 @@ def evaluating(layout: Shipped, generation: int, tail: np.ndarray, clock: int) -
             place,
             gradient[count:],
             float(update["loss"]) if "loss" in update else None,
-            Tally(time.perf_counter() - began),
+            Tally.of(computed, time.perf_counter() - began - computed),
             Sighting(handle.digest, handle.homes),
             8 * count,
         )

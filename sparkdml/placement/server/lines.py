@@ -13,6 +13,7 @@ import numpy as np
 
 from sparkdml.placement.server.sidework import COEFFICIENTS, Done, Draft, SideWork
 from sparkdml.placement.server.tables import CONTROL, READ
+from sparkdml.placement.server.telling import Spent
 from sparkdml.server.client import Client, Push
 from sparkdml.server.coding import EXACT, Coder
 
@@ -32,14 +33,16 @@ class Calls:
     number: int
     attempt: int
     coder: Coder
+    spent: Spent
 
     def pull(self, clock: int, draft: Draft) -> Pulled:
         """What the turn wants, once this worker may read it, and the driver's word."""
         wanted = {**draft.wanted, CONTROL: None}
-        if not draft.wanted:
-            return self.client.pull(wanted)
-        codecs = self.steps.pull_codecs
-        return self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS, codecs=codecs)
+        with self.spent.in_calls(self.client):
+            if not draft.wanted:
+                return self.client.pull(wanted)
+            codecs = self.steps.pull_codecs
+            return self.client.pull(wanted, worker=self.number, clock=clock, timeout=WAIT_SECONDS, codecs=codecs)
 
     def push(self, clock: int, done: Done) -> list[str]:
         """What becomes of it at each shard."""
@@ -49,7 +52,8 @@ class Calls:
             updates[COEFFICIENTS] = replace(updates[COEFFICIENTS], encode=encode)
         if not self.steps.in_step:
             updates[READ] = Push(np.array([done.read]))
-        return self.client.push(self.number, clock, self.attempt, updates)
+        with self.spent.in_calls(self.client):
+            return self.client.push(self.number, clock, self.attempt, updates)
 
 
 class Line(Protocol):

@@ -149,7 +149,7 @@ class SideWork(ABC):
         """Have the tables; whoever uses them says so first."""
         for name, rows in self.sizes.items():
             client.create(name, rows, rule=self.rule(penalised=name == COEFFICIENTS))
-        client.create(PASSES, (self.limits.max_iterations + 1) * self.workers, columns=3)
+        client.create(PASSES, (self.limits.max_iterations + 1) * self.workers, columns=4)
         sizes = {READ: 1, CONTROL: FACTORS + self.workers, MISSING: self.workers, **self.sums}
         for name, rows in {**sizes, start_of(0): self.problem.size, start_of(1): self.problem.size}.items():
             client.create(name, rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-#: A row for each worker in each pass: its loss at the start, 1 once it has told it, seconds of computing until then.
+#: A row for each worker in each pass: its loss at the start, 1 once it has told it, and until then seconds of
+#: computing and of packing.
 PASSES = "passes"
 #: How often all rows have been read so far, where workers are not in step.
 READ = "read"

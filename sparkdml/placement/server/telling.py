@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,19 +18,34 @@ from sparkdml.server.specs import Range
 LOOK_SECONDS = 0.002
 
 
-class Teller:
-    """One worker's. ``told`` is the last pass of which it has; ``seconds`` it has computed so far."""
+@dataclass
+class Spent:
+    """Seconds of one worker so far."""
 
-    def __init__(self, steps: SideWork, client: Client, number: int, blocks: Sequence[Block]) -> None:
-        self._steps, self._client, self._number, self._blocks = steps, client, number, blocks
-        self.told, self.seconds = -1, 0.0
+    computing: float = 0.0
+    packing: float = 0.0
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
+    def in_computing(self) -> Iterator[None]:
         """Within it, time counts."""
         began = time.perf_counter()
         yield
-        self.seconds += time.perf_counter() - began
+        self.computing += time.perf_counter() - began
+
+    @contextmanager
+    def in_calls(self, client: Client) -> Iterator[None]:
+        """Within it, what the client packs counts."""
+        before = client.packing_seconds
+        yield
+        self.packing += client.packing_seconds - before
+
+
+class Teller:
+    """One worker's. ``told`` is the last pass of which it has."""
+
+    def __init__(self, steps: SideWork, client: Client, number: int, blocks: Sequence[Block], spent: Spent) -> None:
+        self._steps, self._client, self._number, self._blocks, self._spent = steps, client, number, blocks, spent
+        self.told = -1
 
     def start(self, clock: int) -> None:
         """Where all are in step, each tells its loss at the start of a pass."""
@@ -48,10 +64,16 @@ class Teller:
             self._tell(number, self._client.pull({start_of(number): None})[start_of(number)])
 
     def _tell(self, number: int, point: np.ndarray) -> None:
-        with self.computing():
+        with self._spent.in_computing():
             loss = self._steps.problem.loss_sum(self._blocks, point)
         row = self._steps.lines_of(number).start + self._number
-        self._client.assign({PASSES: Push(np.array([[loss, 1.0, self.seconds]]), rows=Range(row, row + 1))})
+        self._client.assign(
+            {
+                PASSES: Push(
+                    np.array([[loss, 1.0, self._spent.computing, self._spent.packing]]), rows=Range(row, row + 1)
+                )
+            }
+        )
         self.told = number
 
     def _wait_until_seen(self, passes: int) -> None:

@@ -42,8 +42,7 @@ class Watch:
         self._seen = self._first = self.kept.iteration + 1
         self._asked = self._seen - 1
         self._spent = np.zeros(steps.workers)
-        self._computed, self._began = 0.0, time.perf_counter()
-        self._down, self._up = self._bytes()
+        self._began, self._before_pass = time.perf_counter(), {**self._served(), "compute": 0.0, "serialise": 0.0}
         control = np.concatenate([[0.0, self._seen, -1.0], np.ones(steps.workers)])
         read = np.array([float(max(self.kept.iteration, 0))])
         self._client.assign({CONTROL: Push(control), READ: Push(read)})
@@ -57,7 +56,7 @@ class Watch:
         number, steps = self._seen, self._steps
         if not steps.in_step and not self._wanted(number):
             return state
-        losses, told, seconds = self._client.pull({PASSES: steps.lines_of(number)})[PASSES].T
+        losses, told, seconds, packing = self._client.pull({PASSES: steps.lines_of(number)})[PASSES].T
         if not told.all():
             return state
         point = self._client.pull({start_of(number): None})[start_of(number)]
@@ -68,7 +67,7 @@ class Watch:
             self._measure(number, seconds)
         self._seen = number + 1
         self._say(state)
-        return self._tell(number, state, float(seconds.mean()))
+        return self._tell(number, state, {"compute": float(seconds.mean()), "serialise": float(packing.mean())})
 
     def missing(self) -> list[int]:
         """Workers that have not found their blocks."""
@@ -78,9 +77,9 @@ class Watch:
         """Their blocks are there again."""
         self._client.assign({MISSING: Push(np.zeros(self._steps.workers))})
 
-    def _tell(self, number: int, state: Any, computed: float) -> Any:
+    def _tell(self, number: int, state: Any, spent: dict[str, float]) -> Any:
         """Those who watch; not again of a pass that is repeated after servers were lost."""
-        done, place = self._entry(number, state, computed), self._before + number
+        done, place = self._entry(number, state, spent), self._before + number
         known = place < len(self._history.rounds)
         self._history.rounds[place : place + 1] = [done]
         if self._on_round is not None and not known:
@@ -130,30 +129,39 @@ class Watch:
         numbers = np.array([over, self._seen, self._asked], float)
         self._client.assign({CONTROL: Push(numbers, rows=Range(0, FACTORS))})
 
-    def _bytes(self) -> tuple[int, int]:
-        """What servers have sent to workers and received from them so far."""
-        told = [
-            worker for status in self._client.status() for name, worker in status["workers"].items() if name != NOBODY
-        ]
-        names = "sent_bytes_total", "received_bytes_total"
-        down, up = (int(sum(worker.get(name, 0.0) for worker in told)) for name in names)
-        return down, up
+    def _served(self) -> dict[str, float]:
+        """What servers have sent to workers and received from them so far, and seconds that a worker's pulls waited."""
+        found = dict.fromkeys(("down", "up", "wait"), 0.0)
+        for status in self._client.status():
+            told = [worker for name, worker in status["workers"].items() if name != NOBODY]
+            found["down"] += sum(worker.get("sent_bytes_total", 0.0) for worker in told)
+            found["up"] += sum(worker.get("received_bytes_total", 0.0) for worker in told)
+            waited = sum(worker.get("wait_seconds_sum", 0.0) for worker in told) / self._steps.workers
+            found["wait"] = max(found["wait"], waited)
+        return found
 
-    def _entry(self, number: int, state: Any, computed: float) -> Round:
-        """Of the pass before this look; ``computed`` is what a worker has computed on average since it began."""
+    def _entry(self, number: int, state: Any, spent: dict[str, float]) -> Round:
+        """Of the pass before this look; ``spent`` is what a worker has on average since it began."""
         now = time.perf_counter()
-        seconds, self._began = now - self._began, now
-        compute, self._computed = min(max(computed - self._computed, 0.0), seconds), computed
-        down, up, self._down, self._up = self._down, self._up, *self._bytes()
+        rest, self._began = now - self._began, now
+        told = {**self._served(), **spent}
+        passed = {name: max(value - self._before_pass[name], 0.0) for name, value in told.items()}
+        self._before_pass = told
+        phases = {}
+        for phase in ("compute", "wait", "serialise"):  # which overlap where a worker computes while it calls
+            phases[phase] = min(passed[phase], rest)
+            rest -= phases[phase]
         return Round(
             round=number,
             iteration=state.iteration,
             objective=self._steps.problem.told * state.objective,
             gradient_norm=state.gradient_norm,
-            compute_seconds=compute,
-            aggregate_seconds=seconds - compute,
+            compute_seconds=phases["compute"],
+            wait_seconds=phases["wait"],
+            serialise_seconds=phases["serialise"],
+            aggregate_seconds=rest,
             driver_seconds=0.0,
-            bytes_down=self._down - down,
-            bytes_up=self._up - up,
+            bytes_down=int(passed["down"]),
+            bytes_up=int(passed["up"]),
             bytes_driver=8 * self._steps.problem.size,
         )

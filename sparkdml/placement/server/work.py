@@ -18,7 +18,7 @@ from sparkdml.data.open_blocks import MissingBlocksError, open_handle
 from sparkdml.placement.server.lines import Calls, Direct, Line, Pipe
 from sparkdml.placement.server.sidework import Done, Draft, SideWork
 from sparkdml.placement.server.tables import CONTROL, FACTORS, MISSING, OVER, SEEN, WANTED
-from sparkdml.placement.server.telling import LOOK_SECONDS, Teller
+from sparkdml.placement.server.telling import LOOK_SECONDS, Spent, Teller
 from sparkdml.placement.ship import Shipped
 from sparkdml.resources.worker import limit_threads, settle
 from sparkdml.server.client import Client, Push
@@ -150,12 +150,13 @@ class _Worker:
     ) -> None:
         self._steps: SideWork = orders.steps.value
         self._client, self._number, self._attempt, self._blocks = client, number, attempt, blocks
-        self._teller = Teller(self._steps, client, number, blocks)
+        self._spent = Spent()
+        self._teller = Teller(self._steps, client, number, blocks, self._spent)
         self._memory: Any = None
         self._behind = False  # whether another attempt of its task is ahead
         self.clock = client.arrive(number, attempt)
         coder = Coder(self._steps.codec, self._steps.seed, number)
-        calls = Calls(client, self._steps, number, attempt, coder)
+        calls = Calls(client, self._steps, number, attempt, coder, self._spent)
         self._line: Line
         if self._steps.pipelined:
             own = Client(orders.addresses, orders.security, CALL_SECONDS, orders.fit)
@@ -184,7 +185,7 @@ class _Worker:
             return False
         if self._is_held(clock):
             return True
-        with self._teller.computing():
+        with self._spent.in_computing():
             done = steps.work(self._blocks, draft.own, pulled, self._turn_of(clock))
         self._memory = done.memory
         self._hear(clock, self._line.tell(clock, _scaled(done, float(control[FACTORS + self._number]))))
@@ -196,7 +197,7 @@ class _Worker:
     def _draft(self, clock: int) -> Draft:
         if self._ends(clock):
             return Draft(self._steps.whole, None)
-        with self._teller.computing():
+        with self._spent.in_computing():
             return self._steps.before(self._blocks, self._memory, self._turn_of(clock))
 
     def _hear(self, clock: int, verdicts: Sequence[str]) -> None:
