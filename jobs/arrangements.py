@@ -172,7 +172,7 @@ def _baseline(estimator: Callable[..., Any], rows: DataFrame, target: float) -> 
     losses = _losses(estimator().fit(rows))
     there = next((n for n, loss in enumerate(losses) if loss <= target), None)
     iterations = len(losses) - 1 if there is None else max(there, 1)
-    return partial(_baseline_fit, estimator, rows, target, iterations)
+    return partial(_baseline_fit, estimator, rows, iterations, there is not None)
 
 
 def _losses(model: Any) -> list[float]:
@@ -180,7 +180,8 @@ def _losses(model: Any) -> list[float]:
     return list(summary.objectiveHistory)
 
 
-def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, target: float, iterations: int) -> _Fit:
+def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, iterations: int, reaches: bool) -> _Fit:
+    """``reaches`` : whether so many iterations reach the target; but for rounding, as Spark adds up in any order."""
     began = time.perf_counter()
     with Watch() as watch:
         model = estimator(maxIter=iterations).fit(rows)
@@ -188,7 +189,7 @@ def _baseline_fit(estimator: Callable[..., Any], rows: DataFrame, target: float,
     share, losses = whole / (iterations + 1), _losses(model)
     return _Fit(
         model,
-        whole if losses[-1] <= target else math.nan,
+        whole if reaches else math.nan,
         whole,
         iterations + 1,
         {"whole": share},

@@ -6,6 +6,9 @@ task about a second.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from pyspark import daemon
 
@@ -47,9 +50,25 @@ def _frozen(values: list, dtype: type = np.float64) -> np.ndarray:
     return array
 
 
+def quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """``worker`` as it is, but for the traceback that Spark's prints when nobody reads its last bytes.
+
+    So it ends whenever Spark has closed its socket, for example because it was idle for a minute.
+    """
+
+    def work(*given: Any) -> int:
+        try:
+            return worker(*given)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return work
+
+
 def main() -> None:
     warm()
     hide_from_collector()
+    daemon.worker = quietly(daemon.worker)
     daemon.manager()
 
 
