@@ -80,7 +80,7 @@ compare: venv ## race placements and solvers against one another; writes compare
 	@SPARK_CONF_DIR=conf $(BIN)/spark-submit --driver-memory 4g $(SUBMIT_ARGS) jobs/compare.py --config $(COMPARE)
 
 clean: ## remove what runs, tests and tools wrote
-	rm -rf build dist compare models predictions spark-warehouse metastore_db derby.log *.egg-info \
+	rm -rf build dist compare models predictions data/mnist_shifted spark-warehouse metastore_db derby.log *.egg-info \
 	  .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find sparkdml jobs tests -type d -name __pycache__ -exec rm -rf {} +
 

@@ -1,6 +1,6 @@
 """One workload, many arrangements: the same estimator, rows and seed under several placements and solvers, and under
-pyspark.ml, each alone and in turn to the same loss. Prints tables; writes report.json and report.html, a page that
-needs nothing else."""
+pyspark.ml, each alone and in turn to the same loss. Prints tables; writes report.json, report.html, which is a page
+that needs nothing else, and its charts as SVG."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import tables
 from arrangements import ESTIMATORS, Outcome, Study, make, measured
 from config import ConfigError, setting
 from console import launch, table
+from sparkdml.report import page as pages
 from tables import Table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Config:
     rows: int | None = setting("so many of the rows only", default=None)
     repeats: int = setting("timed fits of each arrangement, after one to warm up", default=3)
     only: tuple[str, ...] = setting("names of studies; all if there are none", default=())
-    output: str = setting("the folder of report.json and report.html", default="compare")
+    output: str = setting("the folder of report.json, report.html and charts", default="compare")
 
 
 def studies_of(config: Config) -> dict[str, Study]:
@@ -115,7 +116,7 @@ def machine(spark: SparkSession) -> str:
 
 
 def write(folder: Path, studies: dict[str, Study], outcomes: dict[str, list[Outcome]], rows: int, about: str) -> None:
-    """``report.json`` and ``report.html``."""
+    """``report.json``, ``report.html``, and its charts as files of their own."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "rows": rows,
@@ -129,7 +130,11 @@ def write(folder: Path, studies: dict[str, Study], outcomes: dict[str, list[Outc
     (folder / "report.json").write_text(json.dumps(_plain(content), indent=1, allow_nan=False), encoding="utf-8")
     page = compare_page.page(studies, outcomes, f"{rows} rows; {about}.")
     (folder / "report.html").write_text(page, encoding="utf-8")
-    print(f"written: {folder / 'report.json'}, {folder / 'report.html'}")
+    for name, found in outcomes.items():
+        for figure in compare_page.figures(found):
+            picture = pages.picture(figure.chart, figure.legend)
+            (folder / f"{name.replace(' ', '-')}-{figure.name}.svg").write_text(picture, encoding="utf-8")
+    print(f"written: {folder / 'report.json'}, {folder / 'report.html'}, and charts as {folder / '*.svg'}")
 
 
 def _plain(value: Any) -> Any:

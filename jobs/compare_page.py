@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from arrangements import BASELINE, PARTS, Outcome, Study
 from console import size
@@ -91,7 +92,18 @@ def verdict(study: Study, outcomes: Sequence[Outcome]) -> str:
     return "".join(words)
 
 
-def _study(name: str, study: Study, outcomes: Sequence[Outcome]) -> list[str]:
+@dataclass(frozen=True)
+class Figure:
+    """``name`` is the last part of its file's name."""
+
+    name: str
+    chart: str
+    caption: str
+    legend: Sequence[str]
+
+
+def figures(outcomes: Sequence[Outcome]) -> list[Figure]:
+    """The charts of a study."""
     names = [outcome.name for outcome in outcomes]
     by_rounds, by_seconds = (
         [charts.Line(o.name, o.curve[axis], o.curve["losses"]) for o in outcomes] for axis in ("rounds", "seconds")
@@ -99,31 +111,43 @@ def _study(name: str, study: Study, outcomes: Sequence[Outcome]) -> list[str]:
     loss = charts.Axis("training loss", logarithmic=True)
     parts = [part for part in _PARTS if any(part in o.parts for o in outcomes)]
     return [
-        pages.heading(name),
-        *([pages.paragraph(study.about)] if study.about else []),
-        pages.paragraph(verdict(study, outcomes)),
-        pages.table(summary(outcomes)),
-        pages.figure(
+        Figure(
+            "seconds",
             charts.lines(by_seconds, charts.Axis("seconds", logarithmic=True), loss),
             "Loss against seconds from the cached DataFrame; pyspark.ml tells no times, so its iterations are drawn "
             "evenly over its fit.",
             names,
         ),
-        pages.figure(
-            charts.lines(by_rounds, charts.Axis("rounds", logarithmic=True), loss), "Loss against rounds.", names
+        Figure(
+            "rounds",
+            charts.lines(by_rounds, charts.Axis("rounds", logarithmic=True), loss),
+            "Loss against rounds.",
+            names,
         ),
-        pages.figure(
+        Figure(
+            "phases",
             charts.stacked(names, parts, [[1e3 * o.parts.get(part, 0.0) for part in parts] for o in outcomes], "ms"),
             "A round's milliseconds: a worker's computing, on average; its wait for slower ones; putting what is sent "
             "into messages and taking it out; sending, summing and scheduling; the algorithm's own. Of pyspark.ml "
             "only the whole is known.",
             parts,
         ),
-        pages.figure(
+        Figure(
+            "cpu",
             charts.stacked(names, _KINDS, [[o.cpu[kind] for kind in _KINDS] for o in outcomes], "CPU seconds"),
             "CPU seconds of a whole fit, of the JVM, the driver's Python and Python workers (servers among them).",
             _KINDS,
         ),
+    ]
+
+
+def _study(name: str, study: Study, outcomes: Sequence[Outcome]) -> list[str]:
+    return [
+        pages.heading(name),
+        *([pages.paragraph(study.about)] if study.about else []),
+        pages.paragraph(verdict(study, outcomes)),
+        pages.table(summary(outcomes)),
+        *(pages.figure(figure.chart, figure.caption, figure.legend) for figure in figures(outcomes)),
     ]
 
 

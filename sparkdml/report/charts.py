@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -110,6 +111,13 @@ def swatch(number: int) -> str:
     )
 
 
+def height_of(chart: str) -> int:
+    """Of a chart that this module made, in the units of its view box."""
+    found = re.match(r'<svg viewBox="0 0 \d+ (\d+)"', chart)
+    assert found is not None
+    return int(found[1])
+
+
 def _shown(line: Line, x: Axis, y: Axis) -> list[tuple[float, float]]:
     def fits(value: float, axis: Axis) -> bool:
         return math.isfinite(value) and (value > 0.0 or not axis.logarithmic)
@@ -160,7 +168,7 @@ def _dashes(number: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:.4g}"
 
 
 def _frame(body: str, description: str, height: int = HEIGHT) -> str:

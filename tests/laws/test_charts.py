@@ -98,3 +98,18 @@ def test_a_page_is_whole_needs_nothing_else_and_escapes():
         assert word in seen.text
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
+
+
+def test_a_picture_stands_alone():
+    names = ["a", "b & c", "d", "e"]
+    picture = page.picture(charts.stacked(names, ["x"], [[1.0]] * 4, "ms"), names)
+    root = ET.fromstring(picture)
+    assert "var(--c0)" in picture
+    assert "--c0:" in picture
+    inner = [child for child in root if child.tag == f"{SVG}svg"]
+    assert len(inner) == 1
+    top, height = int(inner[0].get("y")), int(inner[0].get("height"))
+    assert top == 36  # two rows of names
+    assert root.get("viewBox") == f"0 0 {charts.WIDTH} {top + height}"
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts[:4] == names
