@@ -2,8 +2,8 @@
 
 With --suite cooperation: the methods by which workers cooperate, against one another; with --suite wide: models of
 millions of features; with --suite small: data for which a Spark job is long; with --suite hogwild: threads that share
-coefficients; with --suite server: workers of unlike speed beside a parameter server (--master 'local[8]'); with --suite
-networks: the multilayer perceptron."""
+coefficients; with --suite server: a parameter server's messages, and workers of unlike speed beside it (--master
+'local[8]'); with --suite networks: the multilayer perceptron."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark import cloudpickle
 
+import server_bench
 import sparkdml.cooperation
 from console import table
 from sparkdml.algorithms import SyncSGD
@@ -25,7 +26,7 @@ from sparkdml.data import from_dataframe
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RACES = ("stragglers", "delays")
+RACES = ("messages", "stragglers", "delays")
 #: Seconds of computing in a clock of an ordinary worker, and how many times as long a slow one takes.
 CLOCK_SECONDS, SLOWER = 0.02, 5
 ROWS, COLUMNS = 20_000, 50
@@ -66,6 +67,8 @@ def paced(pace: tuple[float, ...]) -> Iterator[None]:
 
 def race(spark: SparkSession, name: str) -> tuple[dict[str, Any], str]:
     """One of :data:`RACES`; the session needs as many slots as there are workers: 4, or 8 for ``delays``."""
+    if name == "messages":
+        return server_bench.race()
     workers = {"stragglers": 4, "delays": 8}[name]
     slots = spark.sparkContext.defaultParallelism
     if slots < workers:
