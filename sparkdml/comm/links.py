@@ -12,48 +12,17 @@ import logging
 import os
 import select
 import socket
-import struct
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from sparkdml.comm import handshake
+from sparkdml.comm.errors import Address, PeerError, PeerLostError, PeerRefusedError, PeerTimeoutError
 from sparkdml.comm.handshake import Identity, RefusedError, Talk, accept, dial
+from sparkdml.comm.lanes import HEADER, Incoming, Lane, Outgoing, Peer, bytes_of
 
 logger = logging.getLogger(__name__)
-
-#: Host and port.
-Address = tuple[str, int]
-
-
-class PeerError(RuntimeError):
-    """A peer is not there, or not where this worker is. The links that met it are closed."""
-
-    def __init__(self, message: str, rank: int, address: Address, waited: float) -> None:
-        super().__init__(message, rank, address, waited)
-        self.rank, self.address, self.waited = rank, address, waited
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} at {self.address[0]}:{self.address[1]} {self.args[0]}"
-
-
-class PeerTimeoutError(PeerError):
-    """The peer did nothing for as long as the timeout."""
-
-
-class PeerLostError(PeerError):
-    """The peer's connection broke, or nobody listens where the peer should."""
-
-
-class PeerRefusedError(PeerError):
-    """The peer turned this worker away (another secret, another fit), or is not whom it should be."""
-
-
-class OutOfStepError(PeerError):
-    """The peer sent another message than the one that is due."""
 
 
 class Listener:
@@ -85,107 +54,6 @@ class Listener:
         self.close()
 
 
-# --- Messages: a header that says which one it is, and the bytes of an array. ---
-
-
-#: Which message this is: kind, clock, sequence number, length. A peer that sends another one is out of step.
-_HEADER = struct.Struct("<24sQQQ")
-
-
-def _describe(header: bytes | bytearray) -> str:
-    kind, clock, sequence, length = _HEADER.unpack(header)
-    kind = kind.rstrip(b"\0").decode(errors="replace")
-    return f"'{kind}' at clock {clock}, message {sequence} of {length} bytes"
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    if not array.flags.c_contiguous:
-        raise ValueError(f"only contiguous arrays can be exchanged, not one of strides {array.strides}; copy it first")
-    return array.reshape(-1).view(np.uint8).data
-
-
-class _Peer:
-    """A connection that stands, and how many messages went over it each way."""
-
-    def __init__(self, rank: int, address: Address, sock: socket.socket) -> None:
-        self.rank, self.address, self.sock = rank, address, sock
-        self.sent = self.received = 0
-
-
-class _Lane(ABC):
-    """One message on its way in one direction. ``since``: when its bytes last moved."""
-
-    event: ClassVar[int]
-    silence: ClassVar[str]
-
-    def __init__(self, peer: _Peer, buffers: list[memoryview]) -> None:
-        self.peer, self.buffers, self.began = peer, buffers, time.monotonic()
-        self.since = self.began
-
-    def move(self) -> bool:
-        """Move what the socket takes or has; whether anything did."""
-        try:
-            moved = self._transfer()
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise self._lost(f"({error})") from error
-        self.since = time.monotonic()
-        while self.buffers and moved >= len(self.buffers[0]):
-            moved -= len(self.buffers.pop(0))
-        if moved:
-            self.buffers[0] = self.buffers[0][moved:]
-        return True
-
-    @abstractmethod
-    def _transfer(self) -> int:
-        """One call of the socket, which never waits; how many bytes moved."""
-
-    def _lost(self, how: str) -> PeerLostError:
-        waited = time.monotonic() - self.began
-        message = f"is lost {how}, {waited:.3g} s after this worker began to wait for it"
-        return PeerLostError(message, self.peer.rank, self.peer.address, waited)
-
-    def late(self) -> PeerTimeoutError:
-        waited = time.monotonic() - self.since
-        message = f"{self.silence} for {waited:.3g} s; see how it fares, or allow for a longer timeout"
-        return PeerTimeoutError(message, self.peer.rank, self.peer.address, waited)
-
-
-class _Outgoing(_Lane):
-    event = select.POLLOUT
-    silence = "took no bytes"
-
-    def __init__(self, peer: _Peer, header: bytes, payload: memoryview) -> None:
-        super().__init__(peer, [memoryview(header), payload])
-
-    def _transfer(self) -> int:
-        return self.peer.sock.sendmsg(self.buffers)
-
-
-class _Incoming(_Lane):
-    event = select.POLLIN
-    silence = "sent no bytes"
-
-    def __init__(self, peer: _Peer, header: bytes, payload: memoryview) -> None:
-        self.due, self.header = header, bytearray(len(header))
-        super().__init__(peer, [memoryview(self.header), payload])
-
-    def _transfer(self) -> int:
-        moved = self.peer.sock.recvmsg_into(self.buffers)[0]
-        if moved == 0:
-            raise ConnectionResetError("it closed the connection")
-        if len(self.buffers) == 2 and moved >= len(self.buffers[0]):
-            self._check()
-        return moved
-
-    def _check(self) -> None:
-        if self.header != self.due:
-            waited = time.monotonic() - self.began
-            message = f"is out of step: it sent {_describe(self.header)}, but {_describe(self.due)} is due"
-            raise OutOfStepError(message, self.peer.rank, self.peer.address, waited)
-
-
 class Links:
     """This worker's connections, made by :func:`connect`; of two workers, the one of lower rank dials.
 
@@ -203,7 +71,7 @@ class Links:
         self.bytes_sent = self.bytes_received = self.messages_sent = 0
         self.packing_seconds = 0.0
         self._identity, self._addresses, self._listener = identity, addresses, listener
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._talks: list[Talk] = []
         self._turned_away, self._last_reason = 0, ""
         self._scratch = np.empty(0)
@@ -291,7 +159,7 @@ class Links:
         if rank is None or array is None:
             return memoryview(b"")
         self.check_rank(rank)
-        return _bytes_of(array)
+        return bytes_of(array)
 
     def check_rank(self, rank: int) -> None:
         """Raise ValueError unless ``rank`` is that of a peer."""
@@ -300,23 +168,23 @@ class Links:
 
     # messages
 
-    def _lanes(self, to: int | None, from_: int | None, out: memoryview, into: memoryview) -> list[_Lane]:
+    def _lanes(self, to: int | None, from_: int | None, out: memoryview, into: memoryview) -> list[Lane]:
         kind = self.kind.encode()
-        lanes: list[_Lane] = []
+        lanes: list[Lane] = []
         if to is not None:
             peer = self._peers[to]
-            lanes.append(_Outgoing(peer, _HEADER.pack(kind, self.clock, peer.sent, len(out)), out))
+            lanes.append(Outgoing(peer, HEADER.pack(kind, self.clock, peer.sent, len(out)), out))
             peer.sent += 1
             self.messages_sent += 1
             self.bytes_sent += len(out)
         if from_ is not None:
             peer = self._peers[from_]
-            lanes.append(_Incoming(peer, _HEADER.pack(kind, self.clock, peer.received, len(into)), into))
+            lanes.append(Incoming(peer, HEADER.pack(kind, self.clock, peer.received, len(into)), into))
             peer.received += 1
             self.bytes_received += len(into)
         return lanes
 
-    def _run(self, lanes: list[_Lane]) -> None:
+    def _run(self, lanes: list[Lane]) -> None:
         while lanes:
             moved = [lane.move() for lane in lanes]
             lanes = [lane for lane in lanes if lane.buffers]
@@ -328,7 +196,7 @@ class Links:
                 if not any(moved):
                     self._wait(lanes, left)
 
-    def _wait(self, lanes: list[_Lane], seconds: float) -> None:
+    def _wait(self, lanes: list[Lane], seconds: float) -> None:
         # bare poll: 2 microseconds, where a selector takes 13
         poll = select.poll()
         events: dict[int, int] = {}
@@ -405,7 +273,7 @@ class Links:
             return
         if rank is not None:
             self._talks.remove(talk)
-            self._peers[rank] = _Peer(rank, self._addresses[rank], talk.sock)
+            self._peers[rank] = Peer(rank, self._addresses[rank], talk.sock)
 
     def _drop_the_silent(self) -> None:
         now = time.monotonic()

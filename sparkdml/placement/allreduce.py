@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.comm.links import PeerError
+from sparkdml.comm.errors import PeerError
 from sparkdml.comm.topologies import Gossip
 from sparkdml.core import Stop
 from sparkdml.data.dataset import MAX_REBUILDS, Dataset, FilesVanishError

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from sparkdml.algorithms.base import Algorithm
-from sparkdml.comm.links import Address, Links, Listener, PeerError, connect
+from sparkdml.comm.errors import Address, PeerError
+from sparkdml.comm.links import Links, Listener, connect
 from sparkdml.comm.topologies import Gossip, choose, named, sum_updates
 from sparkdml.core import Tally, Turn
 from sparkdml.data.block import Block

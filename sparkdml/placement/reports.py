@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparkdml.algorithms.states import pack, unpack
+from sparkdml.comm.errors import Address
 from sparkdml.comm.letters import receive_bytes, send_bytes
-from sparkdml.comm.links import Address, Links, Listener, connect
+from sparkdml.comm.links import Links, Listener, connect
 from sparkdml.report.history import Round
 
 #: The rank that reports. The driver's is the one after the last worker's.

@@ -21,17 +21,8 @@ import psutil
 import pytest
 
 from sparkdml.comm import handshake
-from sparkdml.comm.links import (
-    Address,
-    Links,
-    Listener,
-    OutOfStepError,
-    PeerError,
-    PeerLostError,
-    PeerRefusedError,
-    PeerTimeoutError,
-    connect,
-)
+from sparkdml.comm.errors import Address, OutOfStepError, PeerError, PeerLostError, PeerRefusedError, PeerTimeoutError
+from sparkdml.comm.links import Links, Listener, connect
 
 SECRET = secrets.token_bytes(32)
 #: Of whole tests; a worker that is still busy then is stuck.

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from test_links import PATIENCE, results, run_workers
 
-from sparkdml.comm.links import Links, OutOfStepError, PeerError
+from sparkdml.comm.errors import OutOfStepError, PeerError
+from sparkdml.comm.links import Links
 from sparkdml.comm.topologies import (
     TOPOLOGIES,
     Gossip,

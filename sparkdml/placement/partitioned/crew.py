@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparkdml.algorithms.states import pack, unpack
+from sparkdml.comm.errors import Address, PeerError, PeerRefusedError
 from sparkdml.comm.letters import receive_bytes, send_bytes
-from sparkdml.comm.links import Address, Links, Listener, PeerError, PeerRefusedError, connect
+from sparkdml.comm.links import Links, Listener, connect
 from sparkdml.data.handle import Handle
 from sparkdml.placement.gang import WorkerError
 from sparkdml.placement.partitioned import steps, work
