@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreters import environment
 from linear_family import ESTIMATORS, rows
 from pyspark.ml.classification import OneVsRest, OneVsRestModel
 from pyspark.ml.evaluation import BinaryClassificationEvaluator
@@ -66,12 +66,9 @@ def saved(spark, make_frame, tmp_path_factory) -> Saved:
     for name, part in parts.items():
         part.save(str(folder / name))
 
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("saved_elsewhere.py")), str(folder)],
-        capture_output=True, text=True, timeout=240, env=environment, cwd=folder,
+        capture_output=True, text=True, timeout=240, env=environment(), cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = {}

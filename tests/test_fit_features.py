@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from interpreters import environment
 from linear_family import ESTIMATORS, ITERATED, iterated, numbers, rows, stock
 from pyspark.ml.linalg import DenseMatrix, DenseVector
 from pyspark.sql import functions as F
@@ -420,14 +421,11 @@ def test_fits_with_several_maps_keep_their_checkpoints_apart(frames, tmp_path) -
 @pytest.mark.slow
 def test_a_driver_that_is_killed_leaves_a_fit_that_another_finishes(frames, tmp_path) -> None:
     directory, placement = tmp_path / "kept", "local"
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["SPARK_LOCAL_DIRS"] = str(tmp_path / "scratch")
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     script = Path(__file__).with_name("killed_driver.py")
     done = subprocess.run(
         [sys.executable, str(script), "owl-qn", str(directory), placement, "5"],
-        capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path,
+        capture_output=True, text=True, timeout=240, cwd=tmp_path,
+        env=environment(SPARK_LOCAL_DIRS=str(tmp_path / "scratch")),
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr[-3000:]
     assert NAME in os.listdir(directory)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from interpreters import environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 HERE = Path(__file__).parent
 
 
 def test_a_fit_outlives_the_executor_of_its_server(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), environment.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(HERE / "executor_servers.py"), str(tmp_path / "kept")],
-        capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, env=environment(), cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])

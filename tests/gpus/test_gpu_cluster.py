@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreters import environment
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -19,14 +20,12 @@ ROOT = HERE.parents[1]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What gpu_cluster.py saw: one cluster for all of these tests."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "CUDA_"))}
-    environment["PYSPARK_PYTHON"] = sys.executable
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     # executors compute with a CuPy that is numpy, the driver has none
-    environment["WORKERS_PYTHONPATH"] = os.pathsep.join([str(HERE / "stand_in"), environment["PYTHONPATH"]])
+    workers_path = os.pathsep.join([str(HERE / "stand_in"), environment()["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, str(HERE / "gpu_cluster.py")],
-        capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path_factory.mktemp("cluster"),
+        capture_output=True, text=True, timeout=600, cwd=tmp_path_factory.mktemp("cluster"),
+        env=environment(WORKERS_PYTHONPATH=workers_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
