@@ -18,6 +18,8 @@ from threadpoolctl import threadpool_limits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sparkdml.data.dataset import Dataset
+
 ROOT = Path(__file__).resolve().parents[1]
 #: What the JVM leaves if native code ends it.
 CRASH_LOG = Path(tempfile.gettempdir()) / f"sparkdml-tests-{os.getpid()}-jvm.log"
@@ -195,3 +197,23 @@ def make_frame(spark: SparkSession) -> Callable[..., DataFrame]:
         return spark.createDataFrame(slices, T.StructType(fields), verifySchema=False)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def frames(make_frame: Callable[..., DataFrame]) -> dict[int, DataFrame]:
+    """Frames of rows of every kind, with a column ``held`` that is true for a third of them."""
+    from linear_family import rows
+    from pyspark.sql import functions as F
+
+    return {kind: make_frame(*rows(kind)).withColumn("held", F.rand(4) < 0.33).cache() for kind in range(4)}
+
+
+@pytest.fixture(scope="module")
+def datasets(frames: dict[int, DataFrame]) -> Iterator[dict[int, Dataset]]:
+    """The same as blocks."""
+    from sparkdml.data import from_dataframe
+
+    made = {kind: from_dataframe(frame, classes=kind > 1) for kind, frame in frames.items()}
+    yield made
+    for dataset in made.values():
+        dataset.close()
