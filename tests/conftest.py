@@ -24,6 +24,15 @@ ROOT = Path(__file__).resolve().parents[1]
 #: What the JVM leaves if native code ends it.
 CRASH_LOG = Path(tempfile.gettempdir()) / f"sparkdml-tests-{os.getpid()}-jvm.log"
 
+#: Files that take more than ten seconds even so.
+LONG = {
+    "test_admm.py", "test_cooperating_methods.py", "test_cooperation.py", "test_networks.py", "test_partitioned.py",
+    "test_partitioned_checkpoints.py", "test_partitioned_ends.py", "test_partitioned_surroundings.py", "test_saving.py",
+    "test_server_launch.py", "test_server_placement.py", "test_server_processes.py", "test_server_resume.py",
+    "test_sharded.py", "test_side_work.py", "test_sync_sgd.py", "test_tuning.py", "test_wide_storage.py",
+    "test_wide_transform.py",
+}  # fmt: skip
+
 # On a busy machine, BLAS threads of an oracle that wait for one another take minutes for seconds of work.
 threadpool_limits(1)
 
@@ -60,10 +69,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a law that takes Spark jobs the first case that is not slow by itself stays fast, and the others are slow.
 
+    So it is with all tests of the files in :data:`LONG`.
+
     Those that wait much, which are marked ``fault``, go first: other tests run beside them, and none after all others.
     """
     begun: set[str] = set()
     for item in items:
+        if item.path.name in LONG and not item.get_closest_marker("slow"):
+            if item.path.name in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(item.path.name)
         if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("slow"):
             law = item.nodeid.partition("[")[0]
             if law in begun:
