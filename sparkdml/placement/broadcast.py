@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -40,11 +38,6 @@ class Contribution:
     remembers: bool = False
     devices: dict[int, str] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        began = time.perf_counter()
-        packed = pickle.dumps(self.__dict__, pickle.HIGHEST_PROTOCOL)
-        return _unpacked, (packed, time.perf_counter() - began)
-
     def merge(self, other: Contribution) -> Contribution:
         update = self.update or other.update
         if self.update and other.update:
@@ -57,14 +50,6 @@ class Contribution:
             self.remembers or other.remembers,
             {**self.devices, **other.devices},
         )
-
-
-def _unpacked(packed: bytes, seconds: float) -> Contribution:
-    """The contribution, with what packing and unpacking took."""
-    began = time.perf_counter()
-    there = Contribution(**pickle.loads(packed))
-    there.tally = there.tally.serialising(seconds + time.perf_counter() - began)
-    return there
 
 
 class Broadcast(Placement):
